@@ -17,8 +17,11 @@ var (
 	// GroupVersion is the API group and version of every type in this package.
 	GroupVersion = schema.GroupVersion{Group: "jobmesh.dev", Version: "v1alpha1"}
 
+	// SchemeBuilder collects the functions that register this package's types.
+	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
+
 	// AddToScheme registers this package's types with a scheme.
-	AddToScheme = runtime.NewSchemeBuilder(addKnownTypes).AddToScheme
+	AddToScheme = SchemeBuilder.AddToScheme
 )
 
 func addKnownTypes(scheme *runtime.Scheme) error {
