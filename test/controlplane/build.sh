@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Copyright The JobMesh Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Builds a Kubernetes control plane (kube-apiserver, kube-controller-manager, kube-scheduler, kubectl) and etcd from
+# their Go modules, into a cache folder outside the checkout. Needs Go and nothing else; no root.
+#
+#   test/controlplane/build.sh [VERSION]
+#
+# VERSION is a Kubernetes release without the v; the default stands in the file VERSION. The folder with the binaries is
+# the one line on standard output; progress goes to standard error. A folder that is there already is complete: it
+# appears by a rename, after everything in it was built.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+version=${1:-$(cat "$here/VERSION")}
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/jobmesh/kubernetes
+target=$cache/$version
+commands=(kube-apiserver kube-controller-manager kube-scheduler kubectl)
+
+say() { echo "controlplane: $*" >&2; }
+
+if [[ ! $version =~ ^1\.[0-9]+\.[0-9]+$ ]]; then
+  say "the version must look like 1.37.2, got \"$version\""
+  exit 2
+fi
+if [[ -d $target ]]; then
+  echo "$target"
+  exit 0
+fi
+
+mkdir -p "$cache"
+# Two builds at once would only slow each other down: the second one waits and finds the folder of the first.
+if command -v flock >/dev/null; then
+  exec 9>"$cache/.lock"
+  flock -n 9 || { say "another build is running, waiting for it"; flock 9; }
+  if [[ -d $target ]]; then
+    echo "$target"
+    exit 0
+  fi
+fi
+
+work=$(mktemp -d "$cache/.build-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+
+# kubernetes_module prints the folder of the module that pins this version's dependencies. The default version's is
+# committed, and so may be others', as kubernetes-VERSION; for the rest one is written on the spot: k8s.io/kubernetes
+# requires its published parts at v0.0.0 and replaces them by folders of its own, which only works inside its checkout.
+kubernetes_module() {
+  if [[ $version == "$(cat "$here/VERSION")" ]]; then
+    echo "$here/kubernetes"
+    return
+  fi
+  if [[ -d $here/kubernetes-$version ]]; then
+    echo "$here/kubernetes-$version"
+    return
+  fi
+  local upstream module=$work/module parts=v0.${version#1.}
+  say "writing a module for Kubernetes $version"
+  upstream=$(cd "$work" && go mod download -json "k8s.io/kubernetes@v$version" | sed -n 's/^\t"GoMod": "\(.*\)",$/\1/p')
+  mkdir "$module"
+  {
+    printf 'module kubernetes\n\ngo 1.26.0\n\ntool (\n'
+    printf '\tk8s.io/kubernetes/cmd/%s\n' "${commands[@]}"
+    printf ')\n\nrequire k8s.io/kubernetes v%s\n\nreplace (\n' "$version"
+    grep -oE '^\s+k8s.io/[a-z-]+ => ./staging' "$upstream" | awk -v parts="$parts" '{print "\t" $1 " => " $1 " " parts}'
+    printf ')\n'
+  } >"$module/go.mod"
+  (cd "$module" && go mod tidy >&2)
+  echo "$module"
+}
+
+export CGO_ENABLED=0
+module=$(kubernetes_module)
+mkdir "$work/bin"
+
+say "building etcd"
+(cd "$here/etcd" && go build -ldflags "-s -w" -o "$work/bin/etcd" go.etcd.io/etcd/server/v3)
+
+say "building Kubernetes $version: about 12 minutes on 2 cores the first time"
+stamp=k8s.io/component-base/version
+minor=${version#1.}
+for command in "${commands[@]}"; do
+  say "building $command"
+  (cd "$module" && go build \
+    -ldflags "-s -w -X $stamp.gitVersion=v$version -X $stamp.gitMajor=1 -X $stamp.gitMinor=${minor%%.*}" \
+    -o "$work/bin/" "k8s.io/kubernetes/cmd/$command")
+done
+
+mv -T "$work/bin" "$target" 2>/dev/null || { [[ -d $target ]] || mv "$work/bin" "$target"; }
+say "done"
+echo "$target"
