@@ -1,0 +1,76 @@
+// Copyright The JobMesh Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// What is remembered of earlier attempts, and when the next is due.
+
+package verdict
+
+import "time"
+
+const (
+	// refusedBase is the first delay where the port was refused: the agent is not up yet, which is the common case where a
+	// short app finishes before its proxy has started.
+	refusedBase = 250 * time.Millisecond
+	// refusedSoon caps the delay of the first soonRetries refused attempts, so that a slow start of the agent costs a
+	// burst of Jobs no more than this.
+	refusedSoon = time.Second
+	soonRetries = 20
+	failedBase  = time.Second
+	maxBackoff  = time.Minute
+
+	// askAgain is the least time, drain aside, that an asked proxy has to show up as terminated in the pod's status.
+	askAgain = 5 * time.Second
+)
+
+// History is what the operator remembers of one run of one proxy. The zero value remembers nothing, as after a restart.
+type History struct {
+	// SeenFinished is when every app container was first seen finished.
+	SeenFinished time.Time
+	// Failures counts the failed attempts in a row.
+	Failures int
+	// RetryAt is when the next attempt is due after a failed one.
+	RetryAt time.Time
+	// Asks counts the attempts in a row that the proxy accepted, or may have.
+	Asks int
+	// AskedAt is when the proxy was first asked.
+	AskedAt time.Time
+	// AskAgainAt is when a proxy that was asked, and still runs, is asked again.
+	AskAgainAt time.Time
+}
+
+// Failed adds an attempt that failed at now. refused tells that nothing listened on the port. spread in [0,1) sets the jitter:
+// the delay is 80 % to 120 % of the computed one.
+func (h History) Failed(refused bool, now time.Time, spread float64) History {
+	h.Failures++
+	var delay time.Duration
+	switch {
+	case refused && h.Failures <= soonRetries:
+		delay = min(doubled(refusedBase, h.Failures-1), refusedSoon)
+	case refused:
+		delay = doubled(refusedSoon, h.Failures-soonRetries)
+	default:
+		delay = doubled(failedBase, h.Failures-1)
+	}
+	h.RetryAt = now.Add(time.Duration(float64(delay) * (0.8 + 0.4*spread)))
+	return h
+}
+
+// Asked adds an attempt at now that the proxy accepted, or may have. drain is how long the proxy may take to exit.
+func (h History) Asked(now time.Time, drain time.Duration) History {
+	h.Failures, h.RetryAt = 0, time.Time{}
+	h.Asks++
+	if h.AskedAt.IsZero() {
+		h.AskedAt = now
+	}
+	first := askAgain + drain
+	h.AskAgainAt = now.Add(max(first, doubled(first, h.Asks-1)))
+	return h
+}
+
+// doubled is base doubled n times, a minute at most.
+func doubled(base time.Duration, n int) time.Duration {
+	for ; n > 0 && base < maxBackoff; n-- {
+		base *= 2
+	}
+	return min(base, maxBackoff)
+}
