@@ -59,27 +59,31 @@ func Read(pod *corev1.Pod) *Reader {
 
 // Container tells the state of one of spec.containers.
 func (r *Reader) Container(container *corev1.Container) Fact {
-	return r.fact(container, r.statuses[container.Name])
+	return r.fact(r.statuses[container.Name], func(exitCode int32) bool {
+		return ShouldRestart(container, r.pod.Spec.RestartPolicy, exitCode)
+	})
 }
 
-// InitContainer tells the state of one of spec.initContainers that is not a sidecar. Final means that it succeeded, or failed
-// and is not tried again.
+// InitContainer tells the state of one of spec.initContainers. Final means that it succeeded, or failed and is not tried again:
+// of those that are no sidecars the kubelet asks only about a failed one (kubelet: computeInitContainerActions).
 func (r *Reader) InitContainer(container *corev1.Container) Fact {
-	return r.fact(container, r.initStatuses[container.Name])
+	return r.fact(r.initStatuses[container.Name], func(exitCode int32) bool {
+		return (exitCode != 0 || IsSidecar(container)) && ShouldRestart(container, r.pod.Spec.RestartPolicy, exitCode)
+	})
 }
 
-func (r *Reader) fact(container *corev1.Container, status *corev1.ContainerStatus) Fact {
+// fact looks at running first, as the kubelet does, though the API allows only one of the states to be set.
+func (r *Reader) fact(status *corev1.ContainerStatus, restarts func(exitCode int32) bool) Fact {
 	if status == nil {
 		return Fact{State: StateUnknown}
 	}
 	switch {
-	case status.State.Terminated != nil:
-		end := status.State.Terminated
-		final := !r.restartsWhole && end.Reason != reasonRestartingAllContainers &&
-			!ShouldRestart(container, r.pod.Spec.RestartPolicy, end.ExitCode)
-		return Fact{State: StateTerminated, Final: final, ExitCode: end.ExitCode, FinishedAt: end.FinishedAt.Time}
 	case status.State.Running != nil:
 		return Fact{State: StateRunning}
+	case status.State.Terminated != nil:
+		end := status.State.Terminated
+		final := !r.restartsWhole && end.Reason != reasonRestartingAllContainers && !restarts(end.ExitCode)
+		return Fact{State: StateTerminated, Final: final, ExitCode: end.ExitCode, FinishedAt: end.FinishedAt.Time}
 	default:
 		return Fact{State: StateWaiting}
 	}

@@ -156,10 +156,10 @@ func ephemeralState(pod *corev1.Pod, name string) lifecycle.State {
 		return lifecycle.StateUnknown
 	}
 	switch state := &pod.Status.EphemeralContainerStatuses[i].State; {
-	case state.Terminated != nil:
-		return lifecycle.StateTerminated
 	case state.Running != nil:
 		return lifecycle.StateRunning
+	case state.Terminated != nil:
+		return lifecycle.StateTerminated
 	}
 	return lifecycle.StateWaiting
 }
