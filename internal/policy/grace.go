@@ -31,11 +31,12 @@ func JobDeadline(job *batchv1.Job) time.Time {
 	return deadline(job.Status.StartTime.Time, *job.Spec.ActiveDeadlineSeconds)
 }
 
-// maxDeadlineSeconds keeps a deadline within a time.Duration. The API allows more seconds than one can hold.
+// maxDeadlineSeconds keeps a deadline within a time.Duration. The API allows more seconds than one can hold, and a file that
+// never passed through it may hold negative ones.
 const maxDeadlineSeconds = int64(100 * 365 * 24 * time.Hour / time.Second)
 
 func deadline(start time.Time, secs int64) time.Time {
-	return start.Add(time.Duration(min(secs, maxDeadlineSeconds)) * time.Second)
+	return start.Add(time.Duration(max(0, min(secs, maxDeadlineSeconds))) * time.Second)
 }
 
 // GraceLeft is how long the proxy is still left to run at now, after the last app container finished. It is cut so that it ends
