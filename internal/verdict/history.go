@@ -26,8 +26,10 @@ const (
 type History struct {
 	// SeenFinished is when every app container was first seen finished.
 	SeenFinished time.Time
-	// Failures counts the failed attempts in a row.
+	// Failures counts the failed attempts in a row, the refused ones among them.
 	Failures int
+	// Refusals counts those that nothing listened to.
+	Refusals int
 	// RetryAt is when the next attempt is due after a failed one.
 	RetryAt time.Time
 	// Asks counts the attempts in a row that the proxy accepted, or may have.
@@ -38,18 +40,22 @@ type History struct {
 	AskAgainAt time.Time
 }
 
-// Failed adds an attempt that failed at now. refused tells that nothing listened on the port. spread in [0,1) sets the jitter:
-// the delay is 80 % to 120 % of the computed one.
+// Failed adds an attempt that failed at now. refused tells that nothing listened on the port. Each kind of failure has its own
+// delays, so that one odd error after a slow start of the agent does not cost a minute. spread in [0,1) sets the jitter: the
+// delay is 80 % to 120 % of the computed one.
 func (h History) Failed(refused bool, now time.Time, spread float64) History {
 	h.Failures++
+	if refused {
+		h.Refusals++
+	}
 	var delay time.Duration
 	switch {
-	case refused && h.Failures <= soonRetries:
-		delay = min(doubled(refusedBase, h.Failures-1), refusedSoon)
+	case refused && h.Refusals <= soonRetries:
+		delay = min(doubled(refusedBase, h.Refusals-1), refusedSoon)
 	case refused:
-		delay = doubled(refusedSoon, h.Failures-soonRetries)
+		delay = doubled(refusedSoon, h.Refusals-soonRetries)
 	default:
-		delay = doubled(failedBase, h.Failures-1)
+		delay = doubled(failedBase, h.Failures-h.Refusals-1)
 	}
 	h.RetryAt = now.Add(time.Duration(float64(delay) * (0.8 + 0.4*spread)))
 	return h
@@ -57,7 +63,7 @@ func (h History) Failed(refused bool, now time.Time, spread float64) History {
 
 // Asked adds an attempt at now that the proxy accepted, or may have. drain is how long the proxy may take to exit.
 func (h History) Asked(now time.Time, drain time.Duration) History {
-	h.Failures, h.RetryAt = 0, time.Time{}
+	h.Failures, h.Refusals, h.RetryAt = 0, 0, time.Time{}
 	h.Asks++
 	if h.AskedAt.IsZero() {
 		h.AskedAt = now
