@@ -1,0 +1,180 @@
+// Copyright The JobMesh Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// States of a pod's containers, and the pod that starts over as a whole.
+
+package lifecycle_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/jobmesh/jobmesh/internal/lifecycle"
+	. "github.com/jobmesh/jobmesh/test/builders"
+)
+
+func ended(code int32, final bool) lifecycle.Fact {
+	return lifecycle.Fact{State: lifecycle.StateTerminated, Final: final, ExitCode: code, FinishedAt: FinishedAt}
+}
+
+func TestContainer(t *testing.T) {
+	both := Exited(0)
+	both.Running = &corev1.ContainerStateRunning{}
+	waitingToo := Exited(0)
+	waitingToo.Waiting = &corev1.ContainerStateWaiting{}
+
+	tests := map[string]struct {
+		pod  *Pod
+		want lifecycle.Fact
+	}{
+		"no status":             {MakePod("p").App("app", nil), lifecycle.Fact{State: lifecycle.StateUnknown}},
+		"an empty state waits":  {MakePod("p").App("app", &corev1.ContainerState{}), lifecycle.Fact{State: lifecycle.StateWaiting}},
+		"creating":              {MakePod("p").App("app", Waiting("ContainerCreating")), lifecycle.Fact{State: lifecycle.StateWaiting}},
+		"in crash-loop backoff": {MakePod("p").RestartPolicy("OnFailure").App("app", Waiting("CrashLoopBackOff")), lifecycle.Fact{State: lifecycle.StateWaiting}},
+		"running":               {MakePod("p").App("app", Running()), lifecycle.Fact{State: lifecycle.StateRunning}},
+
+		"running goes before terminated where a status claims both": {MakePod("p").App("app", both), lifecycle.Fact{State: lifecycle.StateRunning}},
+		"terminated goes before waiting where a status claims both": {MakePod("p").App("app", waitingToo), ended(0, true)},
+
+		"success under Never":     {MakePod("p").App("app", Exited(0)), ended(0, true)},
+		"failure under Never":     {MakePod("p").App("app", Exited(3)), ended(3, true)},
+		"success under OnFailure": {MakePod("p").RestartPolicy("OnFailure").App("app", Exited(0)), ended(0, true)},
+		"failure under OnFailure": {MakePod("p").RestartPolicy("OnFailure").App("app", Exited(3)), ended(3, false)},
+		"success under Always":    {MakePod("p").RestartPolicy("Always").App("app", Exited(0)), ended(0, false)},
+		"the container's own policy": {
+			MakePod("p").RestartPolicy("OnFailure").App("app", Exited(3), Restart(never)), ended(3, true),
+		},
+		"a rule restarts it":               {MakePod("p").App("app", Exited(3), Restart(never), Rule(restart, in, 3)), ended(3, false)},
+		"OOMKilled is an exit as any":      {MakePod("p").App("app", ExitedFor(137, "OOMKilled")), ended(137, true)},
+		"OOMKilled under OnFailure":        {MakePod("p").RestartPolicy("OnFailure").App("app", ExitedFor(137, "OOMKilled")), ended(137, false)},
+		"ContainerCannotRun under Never":   {MakePod("p").App("app", ExitedFor(128, "ContainerCannotRun")), ended(128, true)},
+		"Completed with another exit code": {MakePod("p").RestartPolicy("OnFailure").App("app", ExitedFor(1, "Completed")), ended(1, false)},
+		"it ended because the pod starts over": {
+			MakePod("p").App("app", ExitedFor(137, "RestartingAllContainers")), ended(137, false),
+		},
+		"finishedAt unknown": {
+			MakePod("p").App("app", &corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}),
+			lifecycle.Fact{State: lifecycle.StateTerminated, Final: true},
+		},
+		"an init container's status of the same name is another's": {
+			MakePod("p").Init("app", Exited(0)).App("app", nil), lifecycle.Fact{State: lifecycle.StateUnknown},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			pod := tc.pod.Obj()
+			if diff := cmp.Diff(tc.want, lifecycle.Read(pod).Container(&pod.Spec.Containers[0])); diff != "" {
+				t.Errorf("fact (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestInitContainer(t *testing.T) {
+	tests := map[string]struct {
+		pod  *Pod
+		want lifecycle.Fact
+	}{
+		"no status": {MakePod("p").Init("init", nil), lifecycle.Fact{State: lifecycle.StateUnknown}},
+		"waiting":   {MakePod("p").Init("init", Waiting("PodInitializing")), lifecycle.Fact{State: lifecycle.StateWaiting}},
+		"running":   {MakePod("p").Init("init", Running()), lifecycle.Fact{State: lifecycle.StateRunning}},
+		"success":   {MakePod("p").Init("init", Exited(0)), ended(0, true)},
+
+		"success is final under any policy of the pod": {MakePod("p").RestartPolicy("Always").Init("init", Exited(0)), ended(0, true)},
+		"success is final whatever the rules say": {
+			MakePod("p").Init("init", Exited(0), Restart(never), Rule(restart, in, 0)), ended(0, true),
+		},
+		"failure under Never":     {MakePod("p").Init("init", Exited(1)), ended(1, true)},
+		"failure under OnFailure": {MakePod("p").RestartPolicy("OnFailure").Init("init", Exited(1)), ended(1, false)},
+		"its own policy":          {MakePod("p").RestartPolicy("OnFailure").Init("init", Exited(1), Restart(never)), ended(1, true)},
+		"a rule tries it again":   {MakePod("p").Init("init", Exited(3), Restart(never), Rule(restart, in, 3)), ended(3, false)},
+		"a rule that does not match": {
+			MakePod("p").Init("init", Exited(1), Restart(never), Rule(restart, in, 3)), ended(1, true),
+		},
+		"a sidecar is always started again": {MakePod("p").Init("init", Exited(0), Always), ended(0, false)},
+		"it ended because the pod starts over": {
+			MakePod("p").Init("init", ExitedFor(0, "RestartingAllContainers")), ended(0, false),
+		},
+		"its rule starts the pod over, even after success": {
+			MakePod("p").Init("init", Exited(0), Restart(never), Rule(restartAll, in, 0)), ended(0, false),
+		},
+		"an app container's status of the same name is another's": {
+			MakePod("p").App("init", Exited(0)).Init("init", nil), lifecycle.Fact{State: lifecycle.StateUnknown},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			pod := tc.pod.Obj()
+			if diff := cmp.Diff(tc.want, lifecycle.Read(pod).InitContainer(&pod.Spec.InitContainers[0])); diff != "" {
+				t.Errorf("fact (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestAllContainersRestart asks about a container that is finished by itself, in a pod that starts over, or does not.
+func TestAllContainersRestart(t *testing.T) {
+	condition := func(kind corev1.PodConditionType, status corev1.ConditionStatus) func(*corev1.Pod) {
+		return func(pod *corev1.Pod) {
+			pod.Status.Conditions = append(pod.Status.Conditions,
+				corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue}, corev1.PodCondition{Type: kind, Status: status})
+		}
+	}
+	tests := map[string]struct {
+		pod       *Pod
+		wantFinal bool
+	}{
+		"the condition says so":          {MakePod("p").With(condition(corev1.AllContainersRestarting, corev1.ConditionTrue)), false},
+		"the condition denies it":        {MakePod("p").With(condition(corev1.AllContainersRestarting, corev1.ConditionFalse)), true},
+		"the condition is unsure":        {MakePod("p").With(condition(corev1.AllContainersRestarting, corev1.ConditionUnknown)), true},
+		"another condition says nothing": {MakePod("p").With(condition(corev1.PodReadyToStartContainers, corev1.ConditionTrue)), true},
+
+		"another container's rule matches": {
+			MakePod("p").App("other", Exited(42), Restart(never), Rule(restartAll, in, 42)), false,
+		},
+		"its rules count without a policy of its own": {MakePod("p").App("other", Exited(42), Rule(restartAll, in, 42)), false},
+		"another container's rule does not match":     {MakePod("p").App("other", Exited(1), Restart(never), Rule(restartAll, in, 42)), true},
+		"an earlier rule matches first": {
+			MakePod("p").App("other", Exited(42), Restart(never), Rule(restart, in, 42), Rule(restartAll, in, 42)), true,
+		},
+		"another container with the rule still runs": {MakePod("p").App("other", Running(), Restart(never), Rule(restartAll, in, 42)), true},
+		"another container with the rule has no status": {
+			MakePod("p").App("other", nil, Restart(never), Rule(restartAll, notIn, 0)), true,
+		},
+		"another container only restarts itself": {MakePod("p").App("other", Exited(42), Restart(never), Rule(restart, in, 42)), true},
+		"an init container's rule matches": {
+			MakePod("p").Init("init", Exited(42), Restart(never), Rule(restartAll, in, 42)), false,
+		},
+		"a sidecar's rule matches": {MakePod("p").Init("side", Exited(42), Always, Rule(restartAll, in, 42)), false},
+		"the proxy's rule matches": {MakePod("p").Proxy(Exited(255), Restart(never), Rule(restartAll, notIn, 0)), false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			pod := tc.pod.App("app", Exited(0)).Obj()
+			app := &pod.Spec.Containers[len(pod.Spec.Containers)-1]
+			if got := lifecycle.Read(pod).Container(app).Final; got != tc.wantFinal {
+				t.Errorf("final is %t, want %t", got, tc.wantFinal)
+			}
+		})
+	}
+}
+
+func TestIsSidecar(t *testing.T) {
+	for name, tc := range map[string]struct {
+		container *corev1.Container
+		want      bool
+	}{
+		"no policy of its own": {container(), false},
+		"Always":               {container(Always), true},
+		"OnFailure":            {container(Restart(onFailure)), false},
+		"Never":                {container(Restart(never)), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := lifecycle.IsSidecar(tc.container); got != tc.want {
+				t.Errorf("got %t, want %t", got, tc.want)
+			}
+		})
+	}
+}
