@@ -21,6 +21,14 @@ import (
 // ProxyContainer is the name that the injector gives the proxy's container. It is hard-coded there.
 const ProxyContainer = "istio-proxy"
 
+// What Inspect reads of a pod beside its containers' names, commands and restart policies. A cache must keep these.
+var (
+	ReadAnnotations = []string{statusPortAnnotation, proxyConfigAnnotation}
+	ReadVariables   = []string{proxyConfigEnv, disableEnvoyEnv}
+)
+
+const disableEnvoyEnv = "DISABLE_ENVOY"
+
 // Injection is how the proxy came into a pod. The values are a public contract: a metric label and output of the plugin.
 type Injection string
 
@@ -101,7 +109,7 @@ func role(c *corev1.Container) string {
 
 // disablesEnvoy reads DISABLE_ENVOY as the agent does, with strconv.ParseBool.
 func disablesEnvoy(c *corev1.Container) bool {
-	on, err := strconv.ParseBool(envValue(c, "DISABLE_ENVOY"))
+	on, err := strconv.ParseBool(envValue(c, disableEnvoyEnv))
 	return err == nil && on
 }
 
