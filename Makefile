@@ -1,0 +1,150 @@
+# Build, test and install JobMesh. `make` alone lists the targets. No target but image needs root or a container engine.
+
+SHELL = /usr/bin/env bash -o pipefail
+.SHELLFLAGS = -ec
+.DEFAULT_GOAL = help
+
+# The image that deploy and build-installer put into the Deployment, and that image builds.
+IMG ?= jobmesh-controller:latest
+# What builds the image.
+CONTAINER_TOOL ?= $(notdir $(firstword $(shell command -v docker podman)))
+KUBECTL ?= kubectl
+# Arguments of run, such as ARGS="--default-mode=Enforce".
+ARGS ?=
+# Arguments of go test, such as TEST_ARGS="-run TestDecide".
+TEST_ARGS ?=
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+REVISION ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+VERSION_PACKAGE = github.com/jobmesh/jobmesh/internal/version
+LDFLAGS = -s -w -X $(VERSION_PACKAGE).Version=$(VERSION) -X $(VERSION_PACKAGE).Revision=$(REVISION)
+GO_BUILD = CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)"
+
+# Every file that generate and manifests write.
+GENERATED = api/v1alpha1/zz_generated.deepcopy.go config/crd/bases config/rbac/role.yaml
+
+##@ General
+
+.PHONY: help
+help: ## Show this list.
+	@awk 'BEGIN {FS = ":.*##"; printf "Usage:\n  make \033[36m<target>\033[0m\n"} \
+		/^[a-zA-Z_0-9-]+:.*?##/ { printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2 } \
+		/^##@/ { printf "\n\033[1m%s\033[0m\n", substr($$0, 5) }' $(MAKEFILE_LIST)
+
+##@ Development
+
+.PHONY: generate
+generate: bin/controller-gen ## Generate the DeepCopy functions of api/.
+	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
+
+.PHONY: manifests
+manifests: bin/controller-gen ## Generate the CRD from api/ and the ClusterRole from the markers in controllers/.
+	bin/controller-gen crd paths=./api/... output:crd:artifacts:config=config/crd/bases
+	@# Without markers controller-gen would write no role at all: keep the one there is.
+	if grep -rqs '+kubebuilder:rbac' controllers; then \
+		bin/controller-gen rbac:roleName=jobmesh-manager paths=./controllers/... output:rbac:artifacts:config=config/rbac; fi
+
+.PHONY: fmt
+fmt: ## Format the Go sources.
+	go fmt ./...
+
+.PHONY: vet
+vet: ## Run go vet.
+	go vet ./...
+
+.PHONY: lint
+lint: bin/golangci-lint ## Run golangci-lint, with Kube-API-Linter over api/.
+	bin/golangci-lint run ./...
+
+.PHONY: lint-fix
+lint-fix: bin/golangci-lint ## Run golangci-lint and let it fix what it can.
+	bin/golangci-lint run --fix ./...
+
+.PHONY: vulncheck
+vulncheck: bin/govulncheck ## Look for known vulnerabilities in what the code calls (needs vuln.go.dev).
+	bin/govulncheck ./...
+
+.PHONY: verify
+verify: generate manifests lint bin/kustomize ## Generate and lint everything; fail if a committed file is not what it should be.
+	go mod tidy -diff
+	for dir in default network-policy samples; do bin/kustomize build config/$$dir >/dev/null; done
+	git --no-pager diff --exit-code -- $(GENERATED) || { echo "verify: commit the generated files above" >&2; exit 1; }
+	untracked=$$(git ls-files --others --exclude-standard -- $(GENERATED)); \
+		if [[ -n $$untracked ]]; then echo "verify: generated, but not in git: $$untracked" >&2; exit 1; fi
+
+.PHONY: controlplane
+controlplane: ## Build kube-apiserver, kube-controller-manager, kube-scheduler and etcd once; print their folder.
+	@test/controlplane/build.sh
+
+.PHONY: test
+test: controlplane ## Run every test that needs no root, against that API server.
+	@assets=$$(test/controlplane/build.sh) && \
+		JOBMESH_ASSETS="$$assets" KUBEBUILDER_ASSETS="$$assets" go test $(TEST_ARGS) ./...
+
+.PHONY: demo
+demo: build controlplane ## Show a stuck Job and how it is reaped, on a real control plane with a simulated node.
+	@assets=$$(test/controlplane/build.sh) && \
+		JOBMESH_ASSETS="$$assets" KUBEBUILDER_ASSETS="$$assets" go run ./test/demo
+
+.PHONY: run
+run: ## Run the operator from here against the cluster of your kubeconfig; ARGS="…" are its flags.
+	go run ./cmd/manager $(ARGS)
+
+##@ Build
+
+.PHONY: build
+build: ## Build bin/manager and bin/kubectl-jobmesh.
+	$(GO_BUILD) -o bin/manager ./cmd/manager
+	$(GO_BUILD) -o bin/kubectl-jobmesh ./cmd/kubectl-jobmesh
+
+.PHONY: image
+image: ## Build the operator's image as IMG, with docker or podman.
+	@if ! command -v "$(CONTAINER_TOOL)" >/dev/null; then \
+		echo "image: needs docker or podman, or CONTAINER_TOOL=<what builds images here>" >&2; exit 1; fi
+	$(CONTAINER_TOOL) build --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) -t $(IMG) .
+
+.PHONY: build-installer
+build-installer: manifests overlay ## Write dist/install.yaml, the whole installation with IMG.
+	bin/kustomize build dist/overlay > dist/install.yaml
+	@echo dist/install.yaml
+
+##@ Deployment
+
+ignore-not-found ?= false
+
+.PHONY: install
+install: manifests bin/kustomize ## Install the CRD into the cluster of your kubeconfig.
+	bin/kustomize build config/crd | $(KUBECTL) apply -f -
+
+.PHONY: uninstall
+uninstall: bin/kustomize ## Remove the CRD, and with it every policy. ignore-not-found=true passes over what is gone.
+	bin/kustomize build config/crd | $(KUBECTL) delete --ignore-not-found=$(ignore-not-found) -f -
+
+.PHONY: deploy
+deploy: manifests overlay ## Install everything, with the image IMG=<registry>/<name>:<tag>.
+	bin/kustomize build dist/overlay | $(KUBECTL) apply -f -
+
+.PHONY: undeploy
+undeploy: bin/kustomize ## Remove everything that deploy installed, policies included.
+	bin/kustomize build config/default | $(KUBECTL) delete --ignore-not-found=$(ignore-not-found) -f -
+
+# IMG is set in an overlay outside git, so that deploying leaves no change in the checkout.
+.PHONY: overlay
+overlay: bin/kustomize
+	rm -rf dist/overlay && mkdir -p dist/overlay
+	cd dist/overlay && "$(CURDIR)/bin/kustomize" create --resources ../../config/default && \
+		"$(CURDIR)/bin/kustomize" edit set image jobmesh-controller="$(IMG)"
+
+##@ Tools
+
+.PHONY: tools
+tools: $(addprefix bin/,controller-gen kustomize golangci-lint govulncheck) ## Build the pinned tools into bin/. Each has a module in tools/.
+
+.PHONY: clean
+clean: ## Remove bin/ and dist/.
+	rm -rf bin dist
+
+# A tool's package is the one that its module names in a tool directive. It is built anew when that module changes.
+bin/%: tools/%/go.mod tools/%/go.sum
+	@echo "Building bin/$*"
+	cd tools/$* && CGO_ENABLED=0 go build -trimpath -o "$(CURDIR)/$@" tool
