@@ -6,7 +6,6 @@ package controlplane
 
 import (
 	_ "embed"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,8 +18,8 @@ var version string
 // Version is the Kubernetes release, without the v, that build.sh builds by default.
 var Version = strings.TrimSpace(version)
 
-// Commands are the binaries of a complete folder.
-var Commands = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"}
+// commands are the binaries that a cluster is started from. The folder holds kubectl too.
+var commands = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
 
 // EnvAssets names a folder with the binaries; it wins over the cache folder.
 const EnvAssets = "JOBMESH_ASSETS"
@@ -43,12 +42,8 @@ func Dir(release string) (string, error) {
 		}
 		dir = filepath.Join(cache, "jobmesh", "kubernetes", release)
 	}
-	for _, command := range Commands {
-		_, err := os.Stat(filepath.Join(dir, command))
-		if errors.Is(err, os.ErrNotExist) && command == "kubectl" && os.Getenv(EnvAssets) != "" {
-			continue // a folder set by hand need not have what no test calls
-		}
-		if err != nil {
+	for _, command := range commands {
+		if _, err := os.Stat(filepath.Join(dir, command)); err != nil {
 			return "", fmt.Errorf("no control plane to run against, build one with `make controlplane`: %w", err)
 		}
 	}
