@@ -116,9 +116,9 @@ func disablesEnvoy(c *corev1.Container) bool {
 // envValue returns the value of a variable that the spec states in full, or "". The last of equal names counts, as in the
 // container's own environment.
 func envValue(c *corev1.Container, name string) string {
-	for i := len(c.Env) - 1; i >= 0; i-- {
-		if c.Env[i].Name == name {
-			return c.Env[i].Value
+	for _, variable := range slices.Backward(c.Env) {
+		if variable.Name == name {
+			return variable.Value
 		}
 	}
 	return ""

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/jobmesh/jobmesh/internal/istio"
-	. "github.com/jobmesh/jobmesh/test/builders"
+	build "github.com/jobmesh/jobmesh/test/builders"
 )
 
 func command(words ...string) func(*corev1.Container) {
@@ -29,44 +29,44 @@ func TestInjection(t *testing.T) {
 	const annotation = "sidecar.istio.io/status"
 
 	tests := map[string]struct {
-		pod  *Pod
+		pod  *build.Pod
 		want istio.Injection
 		// wantIn is where the proxy was found: "containers", "initContainers" or nowhere.
 		wantIn string
 	}{
-		"no proxy":             {MakePod("p").App("app", Running()), istio.InjectionNone, ""},
-		"no containers":        {MakePod("p"), istio.InjectionNone, ""},
-		"classic":              {MakePod("p").App("app", Running()).Proxy(Running()), istio.InjectionClassic, "containers"},
-		"classic, proxy first": {MakePod("p").Proxy(Running()).App("app", Running()), istio.InjectionClassic, "containers"},
-		"native":               {MakePod("p").NativeProxy().App("app", Running()), istio.InjectionNative, "initContainers"},
-		"gateway":              {MakePod("p").Proxy(Running(), Args("proxy", "router")), istio.InjectionGateway, "containers"},
+		"no proxy":             {build.MakePod("p").App("app", build.Running()), istio.InjectionNone, ""},
+		"no containers":        {build.MakePod("p"), istio.InjectionNone, ""},
+		"classic":              {build.MakePod("p").App("app", build.Running()).Proxy(build.Running()), istio.InjectionClassic, "containers"},
+		"classic, proxy first": {build.MakePod("p").Proxy(build.Running()).App("app", build.Running()), istio.InjectionClassic, "containers"},
+		"native":               {build.MakePod("p").NativeProxy().App("app", build.Running()), istio.InjectionNative, "initContainers"},
+		"gateway":              {build.MakePod("p").Proxy(build.Running(), build.Args("proxy", "router")), istio.InjectionGateway, "containers"},
 
 		"an init container that merely bears the name": {
-			MakePod("p").Init("istio-proxy", Exited(0)).App("app", Running()), istio.InjectionNone, "",
+			build.MakePod("p").Init("istio-proxy", build.Exited(0)).App("app", build.Running()), istio.InjectionNone, "",
 		},
 		"an init container that merely bears the name, with a policy that is not Always": {
-			MakePod("p").Init("istio-proxy", Exited(0), Restart(corev1.ContainerRestartPolicyOnFailure)).App("app", Running()), istio.InjectionNone, "",
+			build.MakePod("p").Init("istio-proxy", build.Exited(0), build.Restart(corev1.ContainerRestartPolicyOnFailure)).App("app", build.Running()), istio.InjectionNone, "",
 		},
 		"an init container of the name beside a classic proxy": {
-			MakePod("p").Init("istio-proxy", Exited(0)).App("app", Running()).Proxy(Running()), istio.InjectionClassic, "containers",
+			build.MakePod("p").Init("istio-proxy", build.Exited(0)).App("app", build.Running()).Proxy(build.Running()), istio.InjectionClassic, "containers",
 		},
-		"classic goes before native": {MakePod("p").NativeProxy().App("app", Running()).Proxy(Running()), istio.InjectionClassic, "containers"},
+		"classic goes before native": {build.MakePod("p").NativeProxy().App("app", build.Running()).Proxy(build.Running()), istio.InjectionClassic, "containers"},
 		"an ephemeral container that merely bears the name": {
-			MakePod("p").App("app", Running()).With(ephemeral), istio.InjectionNone, "",
+			build.MakePod("p").App("app", build.Running()).With(ephemeral), istio.InjectionNone, "",
 		},
 		"istio-init alone is ambient's or a CNI's affair": {
-			MakePod("p").Init("istio-init", Exited(0)).App("app", Running()), istio.InjectionNone, "",
+			build.MakePod("p").Init("istio-init", build.Exited(0)).App("app", build.Running()), istio.InjectionNone, "",
 		},
-		"another container with a similar name": {MakePod("p").App("istio-proxy-2", Running()), istio.InjectionNone, ""},
+		"another container with a similar name": {build.MakePod("p").App("istio-proxy-2", build.Running()), istio.InjectionNone, ""},
 		"the injector's annotation claims a proxy that is not there": {
-			MakePod("p").App("app", Running()).Annotation(annotation, `{"containers":["istio-proxy"],"initContainers":null}`), istio.InjectionNone, "",
+			build.MakePod("p").App("app", build.Running()).Annotation(annotation, `{"containers":["istio-proxy"],"initContainers":null}`), istio.InjectionNone, "",
 		},
 		"the injector's annotation denies a proxy that is there": {
-			MakePod("p").App("app", Running()).Proxy(Running()).Annotation(annotation, `{"containers":null,"initContainers":["istio-proxy"]}`),
+			build.MakePod("p").App("app", build.Running()).Proxy(build.Running()).Annotation(annotation, `{"containers":null,"initContainers":["istio-proxy"]}`),
 			istio.InjectionClassic, "containers",
 		},
 		"the injector's annotation is garbage": {
-			MakePod("p").App("app", Running()).Proxy(Running()).Annotation(annotation, `{`), istio.InjectionClassic, "containers",
+			build.MakePod("p").App("app", build.Running()).Proxy(build.Running()).Annotation(annotation, `{`), istio.InjectionClassic, "containers",
 		},
 	}
 	for name, tc := range tests {
@@ -123,7 +123,7 @@ func TestRole(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			pod := MakePod("p").App("app", Running()).Proxy(Running(), command(tc.command...), Args(tc.args...)).Obj()
+			pod := build.MakePod("p").App("app", build.Running()).Proxy(build.Running(), command(tc.command...), build.Args(tc.args...)).Obj()
 			if got := istio.Inspect(pod).Injection; got != tc.want {
 				t.Errorf("injection is %s, want %s", got, tc.want)
 			}
@@ -132,7 +132,7 @@ func TestRole(t *testing.T) {
 }
 
 func TestNativeRouterIsNative(t *testing.T) {
-	pod := MakePod("p").Init("istio-proxy", Running(), Always, Args("proxy", "router")).App("app", Running()).Obj()
+	pod := build.MakePod("p").Init("istio-proxy", build.Running(), build.Always, build.Args("proxy", "router")).App("app", build.Running()).Obj()
 	if got := istio.Inspect(pod).Injection; got != istio.InjectionNative {
 		t.Errorf("injection is %s, want Native", got)
 	}
@@ -149,27 +149,27 @@ func TestProxyless(t *testing.T) {
 	}
 	tests := map[string]test{
 		"not set":                        {nil, false},
-		"another variable":               {[]func(*corev1.Container){Env("DISABLE_ENVOY_X", "true")}, false},
+		"another variable":               {[]func(*corev1.Container){build.Env("DISABLE_ENVOY_X", "true")}, false},
 		"read from a field":              {[]func(*corev1.Container){fromField}, false},
-		"of equal names the last, false": {[]func(*corev1.Container){Env("DISABLE_ENVOY", "true"), Env("DISABLE_ENVOY", "false")}, false},
-		"of equal names the last, true":  {[]func(*corev1.Container){Env("DISABLE_ENVOY", "false"), Env("DISABLE_ENVOY", "true")}, true},
+		"of equal names the last, false": {[]func(*corev1.Container){build.Env("DISABLE_ENVOY", "true"), build.Env("DISABLE_ENVOY", "false")}, false},
+		"of equal names the last, true":  {[]func(*corev1.Container){build.Env("DISABLE_ENVOY", "false"), build.Env("DISABLE_ENVOY", "true")}, true},
 	}
 	for _, value := range []string{"1", "t", "T", "true", "TRUE", "True"} {
-		tests["true as "+value] = test{[]func(*corev1.Container){Env("DISABLE_ENVOY", value)}, true}
+		tests["true as "+value] = test{[]func(*corev1.Container){build.Env("DISABLE_ENVOY", value)}, true}
 	}
 	for _, value := range []string{"", "0", "f", "false", "yes", "on", "tRUE", " true", "true\n", "2"} {
-		tests[fmt.Sprintf("not true as %q", value)] = test{[]func(*corev1.Container){Env("DISABLE_ENVOY", value)}, false}
+		tests[fmt.Sprintf("not true as %q", value)] = test{[]func(*corev1.Container){build.Env("DISABLE_ENVOY", value)}, false}
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			pod := MakePod("p").App("app", Running(), Env("DISABLE_ENVOY", "true")).Proxy(Running(), tc.env...).Obj()
+			pod := build.MakePod("p").App("app", build.Running(), build.Env("DISABLE_ENVOY", "true")).Proxy(build.Running(), tc.env...).Obj()
 			if got := istio.Inspect(pod).Proxyless; got != tc.want {
 				t.Errorf("got %t, want %t", got, tc.want)
 			}
 		})
 	}
 	t.Run("set on the app alone", func(t *testing.T) {
-		pod := MakePod("p").App("app", Running(), Env("DISABLE_ENVOY", "true")).Proxy(Running()).Obj()
+		pod := build.MakePod("p").App("app", build.Running(), build.Env("DISABLE_ENVOY", "true")).Proxy(build.Running()).Obj()
 		if istio.Inspect(pod).Proxyless {
 			t.Error("the app's variable counted as the proxy's")
 		}
@@ -178,7 +178,7 @@ func TestProxyless(t *testing.T) {
 
 // Without a proxy there is nothing else to tell.
 func TestInspectWithoutProxy(t *testing.T) {
-	pod := MakePod("p").App("app", Running()).Annotation("status.sidecar.istio.io/port", "15099").Obj()
+	pod := build.MakePod("p").App("app", build.Running()).Annotation("status.sidecar.istio.io/port", "15099").Obj()
 	if diff := cmp.Diff(istio.Proxy{Injection: istio.InjectionNone}, istio.Inspect(pod)); diff != "" {
 		t.Errorf("proxy (-want +got):\n%s", diff)
 	}

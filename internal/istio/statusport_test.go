@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/jobmesh/jobmesh/internal/istio"
-	. "github.com/jobmesh/jobmesh/test/builders"
+	build "github.com/jobmesh/jobmesh/test/builders"
 )
 
 const (
@@ -26,8 +26,8 @@ const (
 
 var byDefault = istio.StatusPort{Port: 15020, Source: "default"}
 
-func portOf(p *Pod, env ...func(*corev1.Container)) istio.StatusPort {
-	return istio.Inspect(p.App("app", Running()).Proxy(Running(), env...).Obj()).StatusPort
+func portOf(p *build.Pod, env ...func(*corev1.Container)) istio.StatusPort {
+	return istio.Inspect(p.App("app", build.Running()).Proxy(build.Running(), env...).Obj()).StatusPort
 }
 
 func TestStatusPortAnnotation(t *testing.T) {
@@ -39,7 +39,7 @@ func TestStatusPortAnnotation(t *testing.T) {
 		strings.Repeat("9", 100_000): 0, strings.Repeat("0", 100_000) + "1": 1,
 	} {
 		t.Run(fmt.Sprintf("%.20q", value), func(t *testing.T) {
-			got := portOf(MakePod("p").Annotation(portAnnotation, value))
+			got := portOf(build.MakePod("p").Annotation(portAnnotation, value))
 			if diff := cmp.Diff(istio.StatusPort{Port: want, Source: portAnnotation}, got); diff != "" {
 				t.Errorf("status port (-want +got):\n%s", diff)
 			}
@@ -104,10 +104,10 @@ func TestStatusPortInProxyConfig(t *testing.T) {
 				wantAnnotation = istio.StatusPort{Port: tc.want, Source: configAnnotation}
 				wantVariable = istio.StatusPort{Port: tc.want, Source: configVariable}
 			}
-			if diff := cmp.Diff(wantAnnotation, portOf(MakePod("p").Annotation(configAnnotation, tc.config))); diff != "" {
+			if diff := cmp.Diff(wantAnnotation, portOf(build.MakePod("p").Annotation(configAnnotation, tc.config))); diff != "" {
 				t.Errorf("in the annotation (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(wantVariable, portOf(MakePod("p"), Env(configVariable, tc.config))); diff != "" {
+			if diff := cmp.Diff(wantVariable, portOf(build.MakePod("p"), build.Env(configVariable, tc.config))); diff != "" {
 				t.Errorf("in the variable (-want +got):\n%s", diff)
 			}
 		})
@@ -121,46 +121,46 @@ func TestStatusPortPrecedence(t *testing.T) {
 	}
 	type env = []func(*corev1.Container)
 	tests := map[string]struct {
-		pod  *Pod
+		pod  *build.Pod
 		env  env
 		want istio.StatusPort
 	}{
-		"nothing is set": {MakePod("p"), nil, byDefault},
+		"nothing is set": {build.MakePod("p"), nil, byDefault},
 		"all are set": {
-			MakePod("p").Annotation(portAnnotation, "15001").Annotation(configAnnotation, "statusPort: 15002"), env{Env(configVariable, "statusPort: 15003")},
+			build.MakePod("p").Annotation(portAnnotation, "15001").Annotation(configAnnotation, "statusPort: 15002"), env{build.Env(configVariable, "statusPort: 15003")},
 			istio.StatusPort{Port: 15001, Source: portAnnotation},
 		},
 		"the config's annotation before the variable": {
-			MakePod("p").Annotation(configAnnotation, "statusPort: 15002"), env{Env(configVariable, "statusPort: 15003")},
+			build.MakePod("p").Annotation(configAnnotation, "statusPort: 15002"), env{build.Env(configVariable, "statusPort: 15003")},
 			istio.StatusPort{Port: 15002, Source: configAnnotation},
 		},
-		"the variable before the default": {MakePod("p"), env{Env(configVariable, "statusPort: 15003")}, istio.StatusPort{Port: 15003, Source: configVariable}},
+		"the variable before the default": {build.MakePod("p"), env{build.Env(configVariable, "statusPort: 15003")}, istio.StatusPort{Port: 15003, Source: configVariable}},
 		"a port annotation of 0 disables, whatever the others say": {
-			MakePod("p").Annotation(portAnnotation, "0").Annotation(configAnnotation, "statusPort: 15002"), env{Env(configVariable, "statusPort: 15003")},
+			build.MakePod("p").Annotation(portAnnotation, "0").Annotation(configAnnotation, "statusPort: 15002"), env{build.Env(configVariable, "statusPort: 15003")},
 			istio.StatusPort{Port: 0, Source: portAnnotation},
 		},
 		"a port annotation that is no port disables too": {
-			MakePod("p").Annotation(portAnnotation, "http"), env{Env(configVariable, "statusPort: 15003")}, istio.StatusPort{Port: 0, Source: portAnnotation},
+			build.MakePod("p").Annotation(portAnnotation, "http"), env{build.Env(configVariable, "statusPort: 15003")}, istio.StatusPort{Port: 0, Source: portAnnotation},
 		},
 		"statusPort 0 in the annotation passes on to the variable": {
-			MakePod("p").Annotation(configAnnotation, "statusPort: 0"), env{Env(configVariable, "statusPort: 15003")},
+			build.MakePod("p").Annotation(configAnnotation, "statusPort: 0"), env{build.Env(configVariable, "statusPort: 15003")},
 			istio.StatusPort{Port: 15003, Source: configVariable},
 		},
 		"an unreadable annotation passes on to the variable": {
-			MakePod("p").Annotation(configAnnotation, "{{{"), env{Env(configVariable, "statusPort: 15003")}, istio.StatusPort{Port: 15003, Source: configVariable},
+			build.MakePod("p").Annotation(configAnnotation, "{{{"), env{build.Env(configVariable, "statusPort: 15003")}, istio.StatusPort{Port: 15003, Source: configVariable},
 		},
-		"statusPort 0 in the variable passes on to the default": {MakePod("p"), env{Env(configVariable, "statusPort: 0")}, byDefault},
-		"an unreadable variable passes on to the default":       {MakePod("p"), env{Env(configVariable, "{{{")}, byDefault},
-		"a variable read from a field cannot be known":          {MakePod("p"), env{fromField}, byDefault},
+		"statusPort 0 in the variable passes on to the default": {build.MakePod("p"), env{build.Env(configVariable, "statusPort: 0")}, byDefault},
+		"an unreadable variable passes on to the default":       {build.MakePod("p"), env{build.Env(configVariable, "{{{")}, byDefault},
+		"a variable read from a field cannot be known":          {build.MakePod("p"), env{fromField}, byDefault},
 		"of equal variables the last counts": {
-			MakePod("p"), env{Env(configVariable, "statusPort: 15003"), Env(configVariable, "statusPort: 15004")}, istio.StatusPort{Port: 15004, Source: configVariable},
+			build.MakePod("p"), env{build.Env(configVariable, "statusPort: 15003"), build.Env(configVariable, "statusPort: 15004")}, istio.StatusPort{Port: 15004, Source: configVariable},
 		},
-		"of equal variables the last counts, known or not": {MakePod("p"), env{Env(configVariable, "statusPort: 15003"), fromField}, byDefault},
+		"of equal variables the last counts, known or not": {build.MakePod("p"), env{build.Env(configVariable, "statusPort: 15003"), fromField}, byDefault},
 		"camel case before snake case": {
-			MakePod("p").Annotation(configAnnotation, "{status_port: 15005, statusPort: 15002}"), nil, istio.StatusPort{Port: 15002, Source: configAnnotation},
+			build.MakePod("p").Annotation(configAnnotation, "{status_port: 15005, statusPort: 15002}"), nil, istio.StatusPort{Port: 15002, Source: configAnnotation},
 		},
 		"ports that others use are no hint": {
-			MakePod("p").Annotation("prometheus.io/port", "15090"), env{func(c *corev1.Container) {
+			build.MakePod("p").Annotation("prometheus.io/port", "15090"), env{func(c *corev1.Container) {
 				c.Ports = []corev1.ContainerPort{{Name: "http-envoy-prom", ContainerPort: 15090}}
 			}}, byDefault,
 		},
@@ -173,7 +173,7 @@ func TestStatusPortPrecedence(t *testing.T) {
 		})
 	}
 	t.Run("the app's variable is not the proxy's", func(t *testing.T) {
-		pod := MakePod("p").App("app", Running(), Env(configVariable, "statusPort: 15003")).Proxy(Running()).Obj()
+		pod := build.MakePod("p").App("app", build.Running(), build.Env(configVariable, "statusPort: 15003")).Proxy(build.Running()).Obj()
 		if diff := cmp.Diff(byDefault, istio.Inspect(pod).StatusPort); diff != "" {
 			t.Errorf("status port (-want +got):\n%s", diff)
 		}
@@ -210,7 +210,7 @@ func TestProxyConfigCostsLittle(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
-			portOf(MakePod("p").Annotation(configAnnotation, config))
+			portOf(build.MakePod("p").Annotation(configAnnotation, config))
 			took := time.Since(start)
 			t.Logf("%d bytes took %s", len(config), took)
 			if took > 5*time.Second {
@@ -243,7 +243,7 @@ func TestDrain(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			pod := MakePod("p").Annotation(configAnnotation, tc.annotation).Proxy(Running(), Env(configVariable, tc.variable)).Obj()
+			pod := build.MakePod("p").Annotation(configAnnotation, tc.annotation).Proxy(build.Running(), build.Env(configVariable, tc.variable)).Obj()
 			if got := istio.Inspect(pod).Drain; got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}

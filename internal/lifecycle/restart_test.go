@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/jobmesh/jobmesh/internal/lifecycle"
-	. "github.com/jobmesh/jobmesh/test/builders"
+	build "github.com/jobmesh/jobmesh/test/builders"
 )
 
 const (
@@ -55,40 +55,40 @@ func TestShouldRestart(t *testing.T) {
 		want      answers
 	}{
 		"the pod decides":                                      {container(), podDecides},
-		"the container's Always beats the pod's":               {container(Restart(always)), same(codes...)},
-		"the container's OnFailure beats the pod's":            {container(Restart(onFailure)), same(failures...)},
-		"the container's Never beats the pod's":                {container(Restart(never)), same()},
-		"a container policy nobody knows leaves it to the pod": {container(Restart("Sometimes")), podDecides},
+		"the container's Always beats the pod's":               {container(build.Restart(always)), same(codes...)},
+		"the container's OnFailure beats the pod's":            {container(build.Restart(onFailure)), same(failures...)},
+		"the container's Never beats the pod's":                {container(build.Restart(never)), same()},
+		"a container policy nobody knows leaves it to the pod": {container(build.Restart("Sometimes")), podDecides},
 
-		"In restarts the listed codes": {container(Restart(never), Rule(restart, in, 3, 42)), same(3, 42)},
-		"In may list success":          {container(Restart(never), Rule(restart, in, 0)), same(0)},
-		"In of no code matches none":   {container(Restart(never), Rule(restart, in)), same()},
-		"NotIn restarts the others":    {container(Restart(never), Rule(restart, notIn, 3, 42)), same(0, 1, 137)},
-		"NotIn of no code matches all": {container(Restart(never), Rule(restart, notIn)), same(codes...)},
+		"In restarts the listed codes": {container(build.Restart(never), build.Rule(restart, in, 3, 42)), same(3, 42)},
+		"In may list success":          {container(build.Restart(never), build.Rule(restart, in, 0)), same(0)},
+		"In of no code matches none":   {container(build.Restart(never), build.Rule(restart, in)), same()},
+		"NotIn restarts the others":    {container(build.Restart(never), build.Rule(restart, notIn, 3, 42)), same(0, 1, 137)},
+		"NotIn of no code matches all": {container(build.Restart(never), build.Rule(restart, notIn)), same(codes...)},
 
-		"no rule matches: OnFailure decides": {container(Restart(onFailure), Rule(restart, in, 0)), same(codes...)},
-		"no rule matches: Always decides":    {container(Restart(always), Rule(restart, in, 3)), same(codes...)},
-		"RestartAllContainers restarts":      {container(Restart(never), Rule(restartAll, in, 42)), same(42)},
+		"no rule matches: OnFailure decides": {container(build.Restart(onFailure), build.Rule(restart, in, 0)), same(codes...)},
+		"no rule matches: Always decides":    {container(build.Restart(always), build.Rule(restart, in, 3)), same(codes...)},
+		"RestartAllContainers restarts":      {container(build.Restart(never), build.Rule(restartAll, in, 42)), same(42)},
 		"several rules": {
-			container(Restart(never), Rule(restart, in, 3), Rule(restartAll, in, 42)), same(3, 42),
+			container(build.Restart(never), build.Rule(restart, in, 3), build.Rule(restartAll, in, 42)), same(3, 42),
 		},
 		"the first match wins, though its action means nothing": {
-			container(Restart(never), Rule("Ponder", in, 3), Rule(restart, in, 3, 42)), same(42),
+			container(build.Restart(never), build.Rule("Ponder", in, 3), build.Rule(restart, in, 3, 42)), same(42),
 		},
 		"an action that means nothing leaves it to the container's policy": {
-			container(Restart(onFailure), Rule("Ponder", notIn)), same(failures...),
+			container(build.Restart(onFailure), build.Rule("Ponder", notIn)), same(failures...),
 		},
 		"an operator that means nothing matches nothing": {
-			container(Restart(never), Rule(restart, "Above", 1), Rule(restart, in, 3)), same(3),
+			container(build.Restart(never), build.Rule(restart, "Above", 1), build.Rule(restart, in, 3)), same(3),
 		},
 		"a rule without exit codes matches nothing": {
-			container(Restart(never), ruleWithoutCodes, Rule(restart, in, 3)), same(3),
+			container(build.Restart(never), ruleWithoutCodes, build.Rule(restart, in, 3)), same(3),
 		},
 		"rules without a container policy are not looked at": {
-			container(Rule(restart, notIn), Rule(restartAll, in, 42)), podDecides,
+			container(build.Rule(restart, notIn), build.Rule(restartAll, in, 42)), podDecides,
 		},
 		"rules before a container policy nobody knows": {
-			container(Restart("Sometimes"), Rule(restart, in, 0)),
+			container(build.Restart("Sometimes"), build.Rule(restart, in, 0)),
 			answers{"Always": codes, "OnFailure": codes, "Never": {0}, "": codes},
 		},
 	}

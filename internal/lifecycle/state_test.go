@@ -12,54 +12,54 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/jobmesh/jobmesh/internal/lifecycle"
-	. "github.com/jobmesh/jobmesh/test/builders"
+	build "github.com/jobmesh/jobmesh/test/builders"
 )
 
 func ended(code int32, final bool) lifecycle.Fact {
-	return lifecycle.Fact{State: lifecycle.StateTerminated, Final: final, ExitCode: code, FinishedAt: FinishedAt}
+	return lifecycle.Fact{State: lifecycle.StateTerminated, Final: final, ExitCode: code, FinishedAt: build.FinishedAt}
 }
 
 func TestContainer(t *testing.T) {
-	both := Exited(0)
+	both := build.Exited(0)
 	both.Running = &corev1.ContainerStateRunning{}
-	waitingToo := Exited(0)
+	waitingToo := build.Exited(0)
 	waitingToo.Waiting = &corev1.ContainerStateWaiting{}
 
 	tests := map[string]struct {
-		pod  *Pod
+		pod  *build.Pod
 		want lifecycle.Fact
 	}{
-		"no status":             {MakePod("p").App("app", nil), lifecycle.Fact{State: lifecycle.StateUnknown}},
-		"an empty state waits":  {MakePod("p").App("app", &corev1.ContainerState{}), lifecycle.Fact{State: lifecycle.StateWaiting}},
-		"creating":              {MakePod("p").App("app", Waiting("ContainerCreating")), lifecycle.Fact{State: lifecycle.StateWaiting}},
-		"in crash-loop backoff": {MakePod("p").RestartPolicy("OnFailure").App("app", Waiting("CrashLoopBackOff")), lifecycle.Fact{State: lifecycle.StateWaiting}},
-		"running":               {MakePod("p").App("app", Running()), lifecycle.Fact{State: lifecycle.StateRunning}},
+		"no status":             {build.MakePod("p").App("app", nil), lifecycle.Fact{State: lifecycle.StateUnknown}},
+		"an empty state waits":  {build.MakePod("p").App("app", &corev1.ContainerState{}), lifecycle.Fact{State: lifecycle.StateWaiting}},
+		"creating":              {build.MakePod("p").App("app", build.Waiting("ContainerCreating")), lifecycle.Fact{State: lifecycle.StateWaiting}},
+		"in crash-loop backoff": {build.MakePod("p").RestartPolicy("OnFailure").App("app", build.Waiting("CrashLoopBackOff")), lifecycle.Fact{State: lifecycle.StateWaiting}},
+		"running":               {build.MakePod("p").App("app", build.Running()), lifecycle.Fact{State: lifecycle.StateRunning}},
 
-		"running goes before terminated where a status claims both": {MakePod("p").App("app", both), lifecycle.Fact{State: lifecycle.StateRunning}},
-		"terminated goes before waiting where a status claims both": {MakePod("p").App("app", waitingToo), ended(0, true)},
+		"running goes before terminated where a status claims both": {build.MakePod("p").App("app", both), lifecycle.Fact{State: lifecycle.StateRunning}},
+		"terminated goes before waiting where a status claims both": {build.MakePod("p").App("app", waitingToo), ended(0, true)},
 
-		"success under Never":     {MakePod("p").App("app", Exited(0)), ended(0, true)},
-		"failure under Never":     {MakePod("p").App("app", Exited(3)), ended(3, true)},
-		"success under OnFailure": {MakePod("p").RestartPolicy("OnFailure").App("app", Exited(0)), ended(0, true)},
-		"failure under OnFailure": {MakePod("p").RestartPolicy("OnFailure").App("app", Exited(3)), ended(3, false)},
-		"success under Always":    {MakePod("p").RestartPolicy("Always").App("app", Exited(0)), ended(0, false)},
+		"success under Never":     {build.MakePod("p").App("app", build.Exited(0)), ended(0, true)},
+		"failure under Never":     {build.MakePod("p").App("app", build.Exited(3)), ended(3, true)},
+		"success under OnFailure": {build.MakePod("p").RestartPolicy("OnFailure").App("app", build.Exited(0)), ended(0, true)},
+		"failure under OnFailure": {build.MakePod("p").RestartPolicy("OnFailure").App("app", build.Exited(3)), ended(3, false)},
+		"success under Always":    {build.MakePod("p").RestartPolicy("Always").App("app", build.Exited(0)), ended(0, false)},
 		"the container's own policy": {
-			MakePod("p").RestartPolicy("OnFailure").App("app", Exited(3), Restart(never)), ended(3, true),
+			build.MakePod("p").RestartPolicy("OnFailure").App("app", build.Exited(3), build.Restart(never)), ended(3, true),
 		},
-		"a rule restarts it":               {MakePod("p").App("app", Exited(3), Restart(never), Rule(restart, in, 3)), ended(3, false)},
-		"OOMKilled is an exit as any":      {MakePod("p").App("app", ExitedFor(137, "OOMKilled")), ended(137, true)},
-		"OOMKilled under OnFailure":        {MakePod("p").RestartPolicy("OnFailure").App("app", ExitedFor(137, "OOMKilled")), ended(137, false)},
-		"ContainerCannotRun under Never":   {MakePod("p").App("app", ExitedFor(128, "ContainerCannotRun")), ended(128, true)},
-		"Completed with another exit code": {MakePod("p").RestartPolicy("OnFailure").App("app", ExitedFor(1, "Completed")), ended(1, false)},
+		"a rule restarts it":               {build.MakePod("p").App("app", build.Exited(3), build.Restart(never), build.Rule(restart, in, 3)), ended(3, false)},
+		"OOMKilled is an exit as any":      {build.MakePod("p").App("app", build.ExitedFor(137, "OOMKilled")), ended(137, true)},
+		"OOMKilled under OnFailure":        {build.MakePod("p").RestartPolicy("OnFailure").App("app", build.ExitedFor(137, "OOMKilled")), ended(137, false)},
+		"ContainerCannotRun under Never":   {build.MakePod("p").App("app", build.ExitedFor(128, "ContainerCannotRun")), ended(128, true)},
+		"Completed with another exit code": {build.MakePod("p").RestartPolicy("OnFailure").App("app", build.ExitedFor(1, "Completed")), ended(1, false)},
 		"it ended because the pod starts over": {
-			MakePod("p").App("app", ExitedFor(137, "RestartingAllContainers")), ended(137, false),
+			build.MakePod("p").App("app", build.ExitedFor(137, "RestartingAllContainers")), ended(137, false),
 		},
 		"finishedAt unknown": {
-			MakePod("p").App("app", &corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}),
+			build.MakePod("p").App("app", &corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}),
 			lifecycle.Fact{State: lifecycle.StateTerminated, Final: true},
 		},
 		"an init container's status of the same name is another's": {
-			MakePod("p").Init("app", Exited(0)).App("app", nil), lifecycle.Fact{State: lifecycle.StateUnknown},
+			build.MakePod("p").Init("app", build.Exited(0)).App("app", nil), lifecycle.Fact{State: lifecycle.StateUnknown},
 		},
 	}
 	for name, tc := range tests {
@@ -74,34 +74,34 @@ func TestContainer(t *testing.T) {
 
 func TestInitContainer(t *testing.T) {
 	tests := map[string]struct {
-		pod  *Pod
+		pod  *build.Pod
 		want lifecycle.Fact
 	}{
-		"no status": {MakePod("p").Init("init", nil), lifecycle.Fact{State: lifecycle.StateUnknown}},
-		"waiting":   {MakePod("p").Init("init", Waiting("PodInitializing")), lifecycle.Fact{State: lifecycle.StateWaiting}},
-		"running":   {MakePod("p").Init("init", Running()), lifecycle.Fact{State: lifecycle.StateRunning}},
-		"success":   {MakePod("p").Init("init", Exited(0)), ended(0, true)},
+		"no status": {build.MakePod("p").Init("init", nil), lifecycle.Fact{State: lifecycle.StateUnknown}},
+		"waiting":   {build.MakePod("p").Init("init", build.Waiting("PodInitializing")), lifecycle.Fact{State: lifecycle.StateWaiting}},
+		"running":   {build.MakePod("p").Init("init", build.Running()), lifecycle.Fact{State: lifecycle.StateRunning}},
+		"success":   {build.MakePod("p").Init("init", build.Exited(0)), ended(0, true)},
 
-		"success is final under any policy of the pod": {MakePod("p").RestartPolicy("Always").Init("init", Exited(0)), ended(0, true)},
+		"success is final under any policy of the pod": {build.MakePod("p").RestartPolicy("Always").Init("init", build.Exited(0)), ended(0, true)},
 		"success is final whatever the rules say": {
-			MakePod("p").Init("init", Exited(0), Restart(never), Rule(restart, in, 0)), ended(0, true),
+			build.MakePod("p").Init("init", build.Exited(0), build.Restart(never), build.Rule(restart, in, 0)), ended(0, true),
 		},
-		"failure under Never":     {MakePod("p").Init("init", Exited(1)), ended(1, true)},
-		"failure under OnFailure": {MakePod("p").RestartPolicy("OnFailure").Init("init", Exited(1)), ended(1, false)},
-		"its own policy":          {MakePod("p").RestartPolicy("OnFailure").Init("init", Exited(1), Restart(never)), ended(1, true)},
-		"a rule tries it again":   {MakePod("p").Init("init", Exited(3), Restart(never), Rule(restart, in, 3)), ended(3, false)},
+		"failure under Never":     {build.MakePod("p").Init("init", build.Exited(1)), ended(1, true)},
+		"failure under OnFailure": {build.MakePod("p").RestartPolicy("OnFailure").Init("init", build.Exited(1)), ended(1, false)},
+		"its own policy":          {build.MakePod("p").RestartPolicy("OnFailure").Init("init", build.Exited(1), build.Restart(never)), ended(1, true)},
+		"a rule tries it again":   {build.MakePod("p").Init("init", build.Exited(3), build.Restart(never), build.Rule(restart, in, 3)), ended(3, false)},
 		"a rule that does not match": {
-			MakePod("p").Init("init", Exited(1), Restart(never), Rule(restart, in, 3)), ended(1, true),
+			build.MakePod("p").Init("init", build.Exited(1), build.Restart(never), build.Rule(restart, in, 3)), ended(1, true),
 		},
-		"a sidecar is always started again": {MakePod("p").Init("init", Exited(0), Always), ended(0, false)},
+		"a sidecar is always started again": {build.MakePod("p").Init("init", build.Exited(0), build.Always), ended(0, false)},
 		"it ended because the pod starts over": {
-			MakePod("p").Init("init", ExitedFor(0, "RestartingAllContainers")), ended(0, false),
+			build.MakePod("p").Init("init", build.ExitedFor(0, "RestartingAllContainers")), ended(0, false),
 		},
 		"its rule starts the pod over, even after success": {
-			MakePod("p").Init("init", Exited(0), Restart(never), Rule(restartAll, in, 0)), ended(0, false),
+			build.MakePod("p").Init("init", build.Exited(0), build.Restart(never), build.Rule(restartAll, in, 0)), ended(0, false),
 		},
 		"an app container's status of the same name is another's": {
-			MakePod("p").App("init", Exited(0)).Init("init", nil), lifecycle.Fact{State: lifecycle.StateUnknown},
+			build.MakePod("p").App("init", build.Exited(0)).Init("init", nil), lifecycle.Fact{State: lifecycle.StateUnknown},
 		},
 	}
 	for name, tc := range tests {
@@ -123,36 +123,36 @@ func TestAllContainersRestart(t *testing.T) {
 		}
 	}
 	tests := map[string]struct {
-		pod       *Pod
+		pod       *build.Pod
 		wantFinal bool
 	}{
-		"the condition says so":          {MakePod("p").With(condition(corev1.AllContainersRestarting, corev1.ConditionTrue)), false},
-		"the condition denies it":        {MakePod("p").With(condition(corev1.AllContainersRestarting, corev1.ConditionFalse)), true},
-		"the condition is unsure":        {MakePod("p").With(condition(corev1.AllContainersRestarting, corev1.ConditionUnknown)), true},
-		"another condition says nothing": {MakePod("p").With(condition(corev1.PodReadyToStartContainers, corev1.ConditionTrue)), true},
+		"the condition says so":          {build.MakePod("p").With(condition(corev1.AllContainersRestarting, corev1.ConditionTrue)), false},
+		"the condition denies it":        {build.MakePod("p").With(condition(corev1.AllContainersRestarting, corev1.ConditionFalse)), true},
+		"the condition is unsure":        {build.MakePod("p").With(condition(corev1.AllContainersRestarting, corev1.ConditionUnknown)), true},
+		"another condition says nothing": {build.MakePod("p").With(condition(corev1.PodReadyToStartContainers, corev1.ConditionTrue)), true},
 
 		"another container's rule matches": {
-			MakePod("p").App("other", Exited(42), Restart(never), Rule(restartAll, in, 42)), false,
+			build.MakePod("p").App("other", build.Exited(42), build.Restart(never), build.Rule(restartAll, in, 42)), false,
 		},
-		"its rules count without a policy of its own": {MakePod("p").App("other", Exited(42), Rule(restartAll, in, 42)), false},
-		"another container's rule does not match":     {MakePod("p").App("other", Exited(1), Restart(never), Rule(restartAll, in, 42)), true},
+		"its rules count without a policy of its own": {build.MakePod("p").App("other", build.Exited(42), build.Rule(restartAll, in, 42)), false},
+		"another container's rule does not match":     {build.MakePod("p").App("other", build.Exited(1), build.Restart(never), build.Rule(restartAll, in, 42)), true},
 		"an earlier rule matches first": {
-			MakePod("p").App("other", Exited(42), Restart(never), Rule(restart, in, 42), Rule(restartAll, in, 42)), true,
+			build.MakePod("p").App("other", build.Exited(42), build.Restart(never), build.Rule(restart, in, 42), build.Rule(restartAll, in, 42)), true,
 		},
-		"another container with the rule still runs": {MakePod("p").App("other", Running(), Restart(never), Rule(restartAll, in, 42)), true},
+		"another container with the rule still runs": {build.MakePod("p").App("other", build.Running(), build.Restart(never), build.Rule(restartAll, in, 42)), true},
 		"another container with the rule has no status": {
-			MakePod("p").App("other", nil, Restart(never), Rule(restartAll, notIn, 0)), true,
+			build.MakePod("p").App("other", nil, build.Restart(never), build.Rule(restartAll, notIn, 0)), true,
 		},
-		"another container only restarts itself": {MakePod("p").App("other", Exited(42), Restart(never), Rule(restart, in, 42)), true},
+		"another container only restarts itself": {build.MakePod("p").App("other", build.Exited(42), build.Restart(never), build.Rule(restart, in, 42)), true},
 		"an init container's rule matches": {
-			MakePod("p").Init("init", Exited(42), Restart(never), Rule(restartAll, in, 42)), false,
+			build.MakePod("p").Init("init", build.Exited(42), build.Restart(never), build.Rule(restartAll, in, 42)), false,
 		},
-		"a sidecar's rule matches": {MakePod("p").Init("side", Exited(42), Always, Rule(restartAll, in, 42)), false},
-		"the proxy's rule matches": {MakePod("p").Proxy(Exited(255), Restart(never), Rule(restartAll, notIn, 0)), false},
+		"a sidecar's rule matches": {build.MakePod("p").Init("side", build.Exited(42), build.Always, build.Rule(restartAll, in, 42)), false},
+		"the proxy's rule matches": {build.MakePod("p").Proxy(build.Exited(255), build.Restart(never), build.Rule(restartAll, notIn, 0)), false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			pod := tc.pod.App("app", Exited(0)).Obj()
+			pod := tc.pod.App("app", build.Exited(0)).Obj()
 			app := &pod.Spec.Containers[len(pod.Spec.Containers)-1]
 			if got := lifecycle.Read(pod).Container(app).Final; got != tc.wantFinal {
 				t.Errorf("final is %t, want %t", got, tc.wantFinal)
@@ -167,9 +167,9 @@ func TestIsSidecar(t *testing.T) {
 		want      bool
 	}{
 		"no policy of its own": {container(), false},
-		"Always":               {container(Always), true},
-		"OnFailure":            {container(Restart(onFailure)), false},
-		"Never":                {container(Restart(never)), false},
+		"Always":               {container(build.Always), true},
+		"OnFailure":            {container(build.Restart(onFailure)), false},
+		"Never":                {container(build.Restart(never)), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := lifecycle.IsSidecar(tc.container); got != tc.want {
