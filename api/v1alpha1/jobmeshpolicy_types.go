@@ -40,76 +40,85 @@ const (
 // +kubebuilder:validation:Enum=In;NotIn;Exists;DoesNotExist
 type PodSelectorOperator string
 
-// LabelValue is the value of a label.
+// LabelValue is the value of a label: at most 63 letters, digits, - _ and . that begin and end with a letter or digit, or empty.
 //
+// +kubebuilder:validation:MinLength=0
 // +kubebuilder:validation:MaxLength=63
-// +kubebuilder:validation:Pattern=`^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$`
+// +kubebuilder:validation:XValidation:rule="self.matches('^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$')",message="must be a label value: letters, digits, '-', '_' and '.', with a letter or digit first and last, or empty"
 type LabelValue string
 
-// ContainerName is the name of a container.
+// ContainerName is the name of a container: at most 63 lower case letters, digits and - that begin and end with a letter or digit.
 //
 // +kubebuilder:validation:MinLength=1
 // +kubebuilder:validation:MaxLength=63
-// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="must be a container name: lower case letters, digits and '-', with a letter or digit first and last"
+// +kubebuilder:validation:XValidation:rule="self != 'istio-proxy'",message="must be another container than istio-proxy, which is the one that is asked to quit"
 type ContainerName string
 
 // PodSelectorRequirement is one condition on a pod's labels.
 //
-// +kubebuilder:validation:XValidation:rule="self.operator in ['Exists', 'DoesNotExist'] ? !has(self.values) || size(self.values) == 0 : has(self.values) && size(self.values) > 0",message="values must be set for In and NotIn, and must be empty for Exists and DoesNotExist",fieldPath=".values"
+// +kubebuilder:validation:XValidation:rule="!(self.operator in ['In', 'NotIn']) || (has(self.values) && size(self.values) > 0)",message="values must have at least one entry where operator is In or NotIn",fieldPath=".values"
+// +kubebuilder:validation:XValidation:rule="!(self.operator in ['Exists', 'DoesNotExist']) || !has(self.values) || size(self.values) == 0",message="values must be empty where operator is Exists or DoesNotExist",fieldPath=".values"
 type PodSelectorRequirement struct {
-	// key is the label that the condition is about.
+	// key is the name of the label that the condition is about, such as app or example.com/team.
 	//
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
-	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$') && self.indexOf('/') <= 253",message="must be a label name, such as app or example.com/team"
 	Key string `json:"key,omitempty"`
 
-	// operator is In, NotIn, Exists or DoesNotExist.
+	// operator relates the label to values: In (it has one of them), NotIn (it has none of them, or is absent), Exists (the pod
+	// carries the label, whatever its value) or DoesNotExist.
 	//
 	// +required
 	Operator PodSelectorOperator `json:"operator,omitempty"`
 
-	// values are the label values for In and NotIn. They must be empty for Exists and DoesNotExist.
+	// values are the label values for In and NotIn, at most 64. They must be empty for Exists and DoesNotExist.
 	//
 	// +optional
 	// +listType=set
+	// +kubebuilder:validation:MinItems=0
 	// +kubebuilder:validation:MaxItems=64
 	Values []LabelValue `json:"values,omitempty"`
 }
 
 // PodSelector is a label selector over pods: all conditions must hold. It reads as a metav1.LabelSelector does, with bounds.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.matchLabels) || self.matchLabels.all(k, k.size() <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",message="matchLabels keys must be label names of at most 317 characters, such as app or example.com/team",fieldPath=".matchLabels"
+// +kubebuilder:validation:MinProperties=0
+// +kubebuilder:validation:XValidation:rule="!has(self.matchLabels) || self.matchLabels.all(k, k.size() <= 317 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$') && k.indexOf('/') <= 253)",message="keys must be label names, such as app or example.com/team",fieldPath=".matchLabels"
 type PodSelector struct {
-	// matchLabels selects pods that carry each of these labels with exactly this value.
+	// matchLabels selects pods that carry each of these labels with exactly this value. At most 32.
 	//
 	// +optional
+	// +kubebuilder:validation:MinProperties=0
 	// +kubebuilder:validation:MaxProperties=32
 	MatchLabels map[string]LabelValue `json:"matchLabels,omitempty"`
 
-	// matchExpressions selects pods whose labels meet each of these conditions.
+	// matchExpressions selects pods whose labels meet each of these conditions. At most 16.
 	//
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MinItems=0
 	// +kubebuilder:validation:MaxItems=16
 	MatchExpressions []PodSelectorRequirement `json:"matchExpressions,omitempty"`
 }
 
 // Quit says how one proxy is asked to quit.
 //
-// +kubebuilder:validation:MinProperties=1
+// +kubebuilder:validation:MinProperties=0
 type Quit struct {
-	// timeoutSeconds bounds one whole attempt: connection, request and reply. From 1 to 60 seconds.
+	// timeoutSeconds bounds one whole attempt: connection, request and reply. From 1 to 60 seconds, 10 by default.
 	//
 	// +optional
 	// +default=10
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=60
-	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
+	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"` //nolint:kubeapilinter // a pointer as the spec's other numbers are, though 0 is refused
 
-	// fallback is None, or Exec: after the port-forward has failed, run `pilot-agent request POST quitquitquit` in the
-	// istio-proxy container. Exec is honoured only where the operator runs with --allow-exec-fallback and may create pods/exec.
+	// fallback is None (the default), or Exec: after the port-forward has failed, run `pilot-agent request POST quitquitquit` in
+	// the istio-proxy container. Exec is honoured only where the operator runs with --allow-exec-fallback and may create
+	// pods/exec; the condition ExecFallback says whether it is.
 	//
 	// +optional
 	// +default="None"
@@ -118,10 +127,10 @@ type Quit struct {
 
 // JobMeshPolicySpec says which pods of Jobs are reaped in this namespace, and how.
 //
-// +kubebuilder:validation:MinProperties=0
+// +kubebuilder:validation:MinProperties=1
 type JobMeshPolicySpec struct {
-	// mode is what happens to a stuck pod: Enforce asks its istio-proxy to quit; DryRun counts, alerts and emits events but
-	// touches nothing; Disabled ignores it.
+	// mode is what happens to a stuck pod: Enforce (the default) asks its istio-proxy to quit; DryRun counts, alerts and emits
+	// events but touches nothing; Disabled ignores it.
 	//
 	// +optional
 	// +default="Enforce"
@@ -134,7 +143,7 @@ type JobMeshPolicySpec struct {
 	PodSelector *PodSelector `json:"podSelector,omitempty"`
 
 	// priority decides where several policies select one pod: the highest governs it; of equals the older, then the
-	// alphabetically first name. From -1000 to 1000.
+	// alphabetically first name. From -1000 to 1000, 0 by default.
 	//
 	// +optional
 	// +default=0
@@ -143,7 +152,7 @@ type JobMeshPolicySpec struct {
 	Priority *int32 `json:"priority,omitempty"`
 
 	// gracePeriodSeconds is how long the proxy is left running after the last app container has finished. It is cut short so
-	// that it ends at least 30 seconds before the activeDeadlineSeconds of the pod or of its Job. From 0 to 86400 seconds.
+	// that it ends at least 30 seconds before the activeDeadlineSeconds of the pod or of its Job. From 0 to 86400 seconds, 0 by default.
 	//
 	// +optional
 	// +default=0
@@ -152,15 +161,15 @@ type JobMeshPolicySpec struct {
 	GracePeriodSeconds *int32 `json:"gracePeriodSeconds,omitempty"`
 
 	// ignoredContainers names further containers that are not the app, such as other sidecars: they do not keep the pod busy,
-	// and they are not asked to quit. istio-proxy must not be listed.
+	// and they are not asked to quit. Init containers are waited for regardless. At most 32; istio-proxy must not be listed.
 	//
 	// +optional
 	// +listType=set
+	// +kubebuilder:validation:MinItems=0
 	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:XValidation:rule="!self.exists(c, c == 'istio-proxy')",message="ignoredContainers must name containers other than istio-proxy"
 	IgnoredContainers []ContainerName `json:"ignoredContainers,omitempty"`
 
-	// quit is how one proxy is asked to quit.
+	// quit is how one proxy is asked to quit. Absent, an attempt takes at most 10 seconds and there is no fallback.
 	//
 	// +optional
 	Quit *Quit `json:"quit,omitempty"`
@@ -168,7 +177,7 @@ type JobMeshPolicySpec struct {
 
 // PodCounts counts the unfinished pods of Jobs that a policy governs.
 //
-// +kubebuilder:validation:MinProperties=1
+// +kubebuilder:validation:MinProperties=0
 type PodCounts struct {
 	// selected is how many unfinished pods of Jobs this policy governs.
 	//
@@ -199,6 +208,7 @@ type JobMeshPolicyStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:validation:MinItems=0
 	// +kubebuilder:validation:MaxItems=8
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
@@ -245,9 +255,10 @@ type JobMeshPolicy struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty,omitzero"`
 
-	// spec says which pods of Jobs are reaped in this namespace, and how. An empty spec enforces for all of them.
+	// spec says which pods of Jobs are reaped in this namespace, and how. Empty or absent, every stuck pod is.
 	//
 	// +optional
+	// +default={"mode":"Enforce"}
 	Spec JobMeshPolicySpec `json:"spec,omitempty,omitzero"`
 
 	// status is what the operator saw and did under this policy.
