@@ -20,6 +20,9 @@ import (
 	"github.com/jobmesh/jobmesh/internal/policy"
 )
 
+// ReadAnnotations are the annotations that a decision reads, beside those of package istio. A cache must keep them.
+var ReadAnnotations = []string{v1alpha1.ModeAnnotation}
+
 // Role is the part that a container plays in the decision.
 type Role string
 
@@ -177,4 +180,13 @@ func (f *facts) note() {
 		f.notes = append(f.notes, fmt.Sprintf("The annotation %s is %.40q and has no effect; the only value that counts is %q.",
 			v1alpha1.ModeAnnotation, value, v1alpha1.ModeDisabled))
 	}
+}
+
+// ProxyFact tells the state of the pod's classic proxy; StateUnknown where it has none.
+func ProxyFact(pod *corev1.Pod) lifecycle.Fact {
+	proxy := istio.Inspect(pod)
+	if proxy.Injection != istio.InjectionClassic {
+		return lifecycle.Fact{State: lifecycle.StateUnknown}
+	}
+	return lifecycle.Read(pod).Container(proxy.Container)
 }

@@ -36,6 +36,8 @@ type History struct {
 	Asks int
 	// AskedAt is when the proxy was first asked.
 	AskedAt time.Time
+	// Delivered is true where an attempt may have reached the proxy: it accepted, or no answer came.
+	Delivered bool
 	// AskAgainAt is when a proxy that was asked, and still runs, is asked again.
 	AskAgainAt time.Time
 }
@@ -65,6 +67,7 @@ func (h History) Failed(refused bool, now time.Time, spread float64) History {
 func (h History) Asked(now time.Time, drain time.Duration) History {
 	h.Failures, h.Refusals, h.RetryAt = 0, 0, time.Time{}
 	h.Asks++
+	h.Delivered = true
 	if h.AskedAt.IsZero() {
 		h.AskedAt = now
 	}
@@ -79,4 +82,15 @@ func doubled(base time.Duration, n int) time.Duration {
 		base *= 2
 	}
 	return min(base, maxBackoff)
+}
+
+// Restarted carries the history over to a proxy that the kubelet started again after it was asked to quit: that counts as a
+// failure, so that quit and restart do not chase each other through a Job's backoffLimit.
+func (h History) Restarted(now time.Time, spread float64) History {
+	next := History{SeenFinished: h.SeenFinished, Failures: max(h.Asks, h.Failures)}
+	if next.Failures == 0 {
+		return next
+	}
+	next.Failures--
+	return next.Failed(false, now, spread)
 }

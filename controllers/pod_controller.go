@@ -1,0 +1,151 @@
+// Copyright The JobMesh Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// The pod controller: gather, decide, act, confirm, record.
+
+package controllers
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/recorder"
+
+	"github.com/jobmesh/jobmesh/api/v1alpha1"
+	"github.com/jobmesh/jobmesh/internal/ledger"
+	"github.com/jobmesh/jobmesh/internal/metrics"
+	"github.com/jobmesh/jobmesh/internal/policy"
+	"github.com/jobmesh/jobmesh/internal/quit"
+	"github.com/jobmesh/jobmesh/internal/slots"
+	"github.com/jobmesh/jobmesh/internal/verdict"
+)
+
+const (
+	// deciders are workers beside those that may be busy with an attempt: a full house of attempts does not stop decisions.
+	deciders = 8
+	// placeAgain is when a pod that found no free place looks by itself; normally it is woken much sooner.
+	placeAgain = 5 * time.Second
+	// reconcileBound is a safety net far above the longest attempt (60 s).
+	reconcileBound = 90 * time.Second
+	// minRetry and maxRetry bound the delay after an error of the API server. The default grows to 1000 s.
+	minRetry = 250 * time.Millisecond
+	maxRetry = time.Minute
+)
+
+// Quitter asks one proxy to quit.
+type Quitter interface {
+	PortForward(context.Context, quit.Target) quit.Result
+	Exec(context.Context, quit.Target) quit.Result
+}
+
+// PodReconciler reaps stuck pods.
+type PodReconciler struct {
+	// Cached reads from the cache, Live from the API server.
+	Cached, Live client.Reader
+	Quitter      Quitter
+	Events       recorder.EventRecorder
+	Ledger       *ledger.Ledger
+	Metrics      *metrics.Recorder
+	Clock        clock.PassiveClock
+	Defaults     policy.Defaults
+	// MaxQuits and MaxQuitsPerNode cap the attempts under way, so that one dead node cannot hold the others up.
+	MaxQuits, MaxQuitsPerNode int
+	// ShutdownGrace is how long an attempt may still take once the operator is told to stop.
+	ShutdownGrace time.Duration
+
+	wakeup   wakeup
+	slots    *slots.Slots[reconcile.Request]
+	suspects sync.Map // of types.NamespacedName: pods of which the cache may be wrong
+}
+
+// SetupWithManager adds the controller to the manager.
+func (r *PodReconciler) SetupWithManager(mgr ctrl.Manager) error {
+	r.slots = slots.New(r.MaxQuits, r.MaxQuitsPerNode, r.wakeup.add)
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("pod").
+		For(&corev1.Pod{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
+			pod, ok := o.(*corev1.Pod)
+			return ok && verdict.JobOf(pod) != nil
+		}))).
+		Watches(&v1alpha1.JobMeshPolicy{}, handler.EnqueueRequestsFromMapFunc(r.podsUnder),
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(r.wakeup.source()).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: r.MaxQuits + deciders,
+			ReconciliationTimeout:   reconcileBound,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
+			// A replica that waits for the lease keeps its cache warm, so that a failover costs no list of all pods.
+			EnableWarmup: new(true),
+		}).
+		Complete(r)
+}
+
+// podsUnder returns the pods that a policy may touch: all pods of Jobs in its namespace, because one that no longer selects a
+// pod may hand it to another.
+func (r *PodReconciler) podsUnder(ctx context.Context, o client.Object) []reconcile.Request {
+	var pods corev1.PodList
+	if err := r.Cached.List(ctx, &pods, client.InNamespace(o.GetNamespace())); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to list the pods under a policy")
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range pods.Items {
+		if verdict.JobOf(&pods.Items[i]) != nil {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&pods.Items[i])})
+		}
+	}
+	return requests
+}
+
+// Reconcile looks at one pod.
+func (r *PodReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	pod, err := r.read(ctx, request.NamespacedName)
+	if apierrors.IsNotFound(err) {
+		return r.confirmGone(ctx, request.NamespacedName)
+	}
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	in, err := r.gather(ctx, pod)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	decision := verdict.Decide(in)
+	if decision.Reason == verdict.GracePeriod {
+		if in.JobDeadline, err = r.jobDeadline(ctx, pod); err != nil {
+			return reconcile.Result{}, err
+		}
+		decision = verdict.Decide(in)
+	}
+	r.record(ctx, in, decision)
+	if decision.Verdict != verdict.Quit {
+		return reconcile.Result{RequeueAfter: decision.RecheckAfter}, nil
+	}
+	if !r.slots.Acquire(pod.Spec.NodeName, request) {
+		return reconcile.Result{RequeueAfter: placeAgain}, nil
+	}
+	defer r.slots.Release(pod.Spec.NodeName)
+	return r.act(ctx, in)
+}
+
+// read takes the pod from the cache, or from the API server where the resync found that the cache may be wrong.
+func (r *PodReconciler) read(ctx context.Context, key types.NamespacedName) (*corev1.Pod, error) {
+	pod := &corev1.Pod{}
+	if _, suspect := r.suspects.LoadAndDelete(key); suspect {
+		return pod, r.Live.Get(ctx, key, pod)
+	}
+	return pod, r.Cached.Get(ctx, key, pod)
+}

@@ -1,0 +1,145 @@
+// Copyright The JobMesh Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Recording and confirming: what the ledger, the metrics, the events and the log are told.
+
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/jobmesh/jobmesh/internal/ledger"
+	"github.com/jobmesh/jobmesh/internal/lifecycle"
+	"github.com/jobmesh/jobmesh/internal/metrics"
+	"github.com/jobmesh/jobmesh/internal/quit"
+	"github.com/jobmesh/jobmesh/internal/verdict"
+)
+
+// The event reasons that are no verdict's reason, and the actions of events.
+const (
+	eventReaped     = "Reaped"
+	eventQuitFailed = "QuitFailed"
+	actionDecide    = "Decide"
+	actionQuit      = "Quit"
+)
+
+// failingAt are the numbers of failures in a row that a pod's events tell of.
+var failingAt = map[int]bool{5: true, 20: true, 100: true}
+
+func failing(history verdict.History) bool { return failingAt[history.Failures] }
+
+// record stores a decision, and announces it where it is news.
+func (r *PodReconciler) record(ctx context.Context, in verdict.Input, decision verdict.Decision) {
+	if decision.Verdict == verdict.Ignore && decision.Reason == verdict.PodFinished {
+		// A live read saw the end before the cache did. The deletion from the cache is on its way, and confirms.
+		return
+	}
+	known, _ := r.Ledger.Recall(in.Pod)
+	next := ledger.Record{
+		Policy:        in.Settings.Policy,
+		Injection:     decision.Proxy.Injection,
+		Verdict:       decision.Verdict,
+		Reason:        decision.Reason,
+		Stuck:         decision.IsStuck(),
+		AppFinishedAt: decision.AppFinishedAt,
+		ProxyRun:      proxyRun(in.Pod),
+		History:       in.History,
+		Reaped:        known.Reaped,
+		JobDeadline:   known.JobDeadline,
+	}
+	if decision.Reason == verdict.GracePeriod {
+		next.JobDeadline = &in.JobDeadline
+	}
+	if next.History.SeenFinished.IsZero() && !decision.AppFinishedAt.IsZero() {
+		next.History.SeenFinished = in.Now
+	}
+	reaped := decision.Reason == verdict.ProxyTerminated && in.History.Delivered && !known.Reaped
+	next.Reaped = known.Reaped || reaped
+	before := r.Ledger.Update(in.Pod, next)
+	if reaped {
+		r.reaped(ctx, in.Pod, next)
+	}
+	if before.Verdict == next.Verdict && before.Reason == next.Reason {
+		return
+	}
+	ctrl.LoggerFrom(ctx).V(1).Info("Decided", "verdict", decision.Verdict, "reason", decision.Reason, "policy", in.Settings.Policy)
+	switch decision.Verdict {
+	case verdict.Blocked:
+		r.Events.Eventf(in.Pod, nil, corev1.EventTypeWarning, string(decision.Reason), actionDecide, "%s", decision.Message)
+	case verdict.Observe:
+		r.Events.Eventf(in.Pod, nil, corev1.EventTypeNormal, string(decision.Reason), actionDecide, "%s", decision.Message)
+	}
+}
+
+// announceFailure tells of failures that go on. Single ones are common in a burst, where apps finish before their proxies are up.
+func (r *PodReconciler) announceFailure(pod *corev1.Pod, result quit.Result, history verdict.History) {
+	if !result.Outcome.Asked() && failing(history) {
+		r.Events.Eventf(pod, nil, corev1.EventTypeWarning, eventQuitFailed, actionQuit,
+			"%d attempts in a row failed to make istio-proxy quit; the last one: %s.", history.Failures, result.Outcome)
+	}
+}
+
+// confirmGone looks at a pod that left the cache: finished, or deleted. A pod that was asked to quit is reaped where its proxy is seen
+// terminated, and only there.
+func (r *PodReconciler) confirmGone(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
+	known, ok := r.Ledger.Peek(key)
+	if !ok || known.Reaped || !known.History.Delivered {
+		r.Ledger.Forget(key)
+		return reconcile.Result{}, nil
+	}
+	pod := &corev1.Pod{}
+	err := r.Live.Get(ctx, key, pod)
+	switch {
+	case apierrors.IsNotFound(err):
+		ctrl.LoggerFrom(ctx).V(1).Info("The pod was deleted before its proxy was seen terminated")
+	case err != nil:
+		return reconcile.Result{}, fmt.Errorf("reading a pod that finished: %w", err)
+	case pod.UID == known.UID && proxyTerminated(pod):
+		r.reaped(ctx, pod, known)
+	}
+	r.Ledger.Forget(key)
+	return reconcile.Result{}, nil
+}
+
+// reaped tells the world of one reaped pod.
+func (r *PodReconciler) reaped(ctx context.Context, pod *corev1.Pod, known ledger.Record) {
+	now, result := r.Clock.Now(), resultOf(pod)
+	var took time.Duration
+	if !known.History.AskedAt.IsZero() {
+		took = now.Sub(known.History.AskedAt)
+	}
+	r.Metrics.PodReaped(pod.Namespace, known.Policy, result, took)
+	r.Ledger.AddReap(types.NamespacedName{Namespace: pod.Namespace, Name: known.Policy}, now)
+	r.Events.Eventf(pod, nil, corev1.EventTypeNormal, eventReaped, actionQuit,
+		"istio-proxy was asked to quit after the last app container had finished, and exited. The pod %s.", result)
+	ctrl.LoggerFrom(ctx).Info("Reaped the pod", "result", result, "policy", known.Policy, "quitToExit", took.String())
+}
+
+func proxyTerminated(pod *corev1.Pod) bool {
+	proxy := verdict.ProxyFact(pod)
+	return proxy.State == lifecycle.StateTerminated && proxy.Final
+}
+
+// resultOf tells how the pod ended, or will: the kubelet fails a pod of which any container ended with a code other than 0.
+func resultOf(pod *corev1.Pod) string {
+	switch pod.Status.Phase {
+	case corev1.PodSucceeded:
+		return metrics.ResultSucceeded
+	case corev1.PodFailed:
+		return metrics.ResultFailed
+	}
+	for i := range pod.Status.ContainerStatuses {
+		if end := pod.Status.ContainerStatuses[i].State.Terminated; end != nil && end.ExitCode != 0 {
+			return metrics.ResultFailed
+		}
+	}
+	return metrics.ResultSucceeded
+}
