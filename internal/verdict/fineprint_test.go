@@ -188,7 +188,7 @@ func TestPodAnnotation(t *testing.T) {
 		"true":     {"true", Stuck, []string{`The annotation jobmesh.dev/mode is "true" and has no effect; the only value that counts is "Disabled".`}},
 		"long, and with a line end": {
 			"Disabled\n\x1b[31m and more than forty characters of it", Stuck,
-			[]string{`The annotation jobmesh.dev/mode is "Disabled\n\x1b[31m and more than forty char" and has no effect; the only value that counts is "Disabled".`},
+			[]string{`The annotation jobmesh.dev/mode is "Disabled\n\x1b[31m and more than forty chara" and has no effect; the only value that counts is "Disabled".`},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
