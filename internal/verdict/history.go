@@ -32,9 +32,9 @@ type History struct {
 	Refusals int
 	// RetryAt is when the next attempt is due after a failed one.
 	RetryAt time.Time
-	// Asks counts the attempts in a row that the proxy accepted, or may have.
+	// Asks counts the attempts that the proxy accepted, or may have, and did not end by; earlier runs of it included.
 	Asks int
-	// AskedAt is when the proxy was first asked.
+	// AskedAt is when this run of the proxy was first asked.
 	AskedAt time.Time
 	// Delivered is true where an attempt may have reached the proxy: it accepted, or no answer came.
 	Delivered bool
@@ -84,13 +84,18 @@ func doubled(base time.Duration, n int) time.Duration {
 	return min(base, maxBackoff)
 }
 
-// Restarted carries the history over to a proxy that the kubelet started again after it was asked to quit: that counts as a
-// failure, so that quit and restart do not chase each other through a Job's backoffLimit.
+// Restarted carries the history over to a proxy that the kubelet started again. Where it had been asked to quit, that counts as
+// a failure, which costs more each time, so that quit and restart do not chase each other through a Job's backoffLimit. A proxy
+// that no attempt reached ended by itself, and the next run begins with a clean slate.
 func (h History) Restarted(now time.Time, spread float64) History {
-	next := History{SeenFinished: h.SeenFinished, Failures: max(h.Asks, h.Failures)}
-	if next.Failures == 0 {
+	asks := h.Asks
+	if h.Delivered {
+		asks = max(asks, 1)
+	}
+	next := History{SeenFinished: h.SeenFinished, Asks: asks}
+	if asks == 0 {
 		return next
 	}
-	next.Failures--
+	next.Failures = asks - 1
 	return next.Failed(false, now, spread)
 }

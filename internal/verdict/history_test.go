@@ -136,3 +136,34 @@ func TestFailedKeepsTheAsks(t *testing.T) {
 		t.Errorf("got %+v after %+v", failed, asked)
 	}
 }
+
+// A proxy that quits and is started again, over and over, is asked ever more rarely: each restart costs its Job one of its backoffLimit.
+func TestRestarted(t *testing.T) {
+	const s = time.Second
+	var got []time.Duration
+	h, at := History{SeenFinished: now}, now
+	for range 8 {
+		h = h.Asked(at, 0)
+		at = at.Add(s)
+		h = h.Restarted(at, plain)
+		if h.Delivered || !h.AskedAt.IsZero() || !h.AskAgainAt.IsZero() || !h.SeenFinished.Equal(now) {
+			t.Fatalf("the next run begins with %+v", h)
+		}
+		got = append(got, h.RetryAt.Sub(at))
+		at = h.RetryAt
+	}
+	if diff := cmp.Diff([]time.Duration{s, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, 60 * s, 60 * s}, got); diff != "" {
+		t.Errorf("asked after the restart (-want +got):\n%s", diff)
+	}
+}
+
+func TestRestartedByItself(t *testing.T) {
+	h := History{SeenFinished: now}.Failed(true, now, plain).Failed(true, now, plain).Failed(false, now, plain)
+	if diff := cmp.Diff(History{SeenFinished: now}, h.Restarted(now, plain)); diff != "" {
+		t.Errorf("history of a proxy that was never reached (-want +got):\n%s", diff)
+	}
+	h.Delivered = true // as after a timeout
+	if got := h.Restarted(now, plain).RetryAt.Sub(now); got != time.Second {
+		t.Errorf("a proxy that may have been reached is asked after %s, want 1s", got)
+	}
+}
