@@ -40,9 +40,7 @@ generate: bin/controller-gen ## Generate the DeepCopy functions of api/.
 .PHONY: manifests
 manifests: bin/controller-gen ## Generate the CRD from api/ and the ClusterRole from the markers in controllers/.
 	bin/controller-gen crd paths=./api/... output:crd:artifacts:config=config/crd/bases
-	@# Without markers controller-gen would write no role at all: keep the one there is.
-	if grep -rqs '+kubebuilder:rbac' controllers; then \
-		bin/controller-gen rbac:roleName=jobmesh-manager paths=./controllers/... output:rbac:artifacts:config=config/rbac; fi
+	bin/controller-gen rbac:roleName=jobmesh-manager paths=./controllers/... output:rbac:artifacts:config=config/rbac
 
 .PHONY: fmt
 fmt: ## Format the Go sources.
