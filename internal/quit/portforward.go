@@ -20,7 +20,8 @@ import (
 // quitRequest is the whole request. The agent looks at the peer's address and the method, and at nothing else.
 const quitRequest = "POST /quitquitquit HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
-// settleTime is how long the error stream may take to say why the data stream has ended. The runtime knows by then.
+// settleTime is how long the streams may take to say the rest once there is an answer, or an end without one: why the data
+// stream has ended, and that both had been opened.
 const settleTime = time.Second
 
 // portForwardPrelude opens the pair of streams for a port and sends the request. It is the same each time, and encoding it
@@ -71,15 +72,15 @@ func (c *Client) askByPortForward(a *attempt, t Target, r *Result) *failure {
 	}
 	s := newStreams(conn)
 	status, err := readReply(s.stream(dataStream))
+	settled := time.AfterFunc(settleTime, a.close)
+	defer settled.Stop()
+	s.awaitOpened(errorStream, dataStream)
 	switch {
 	case err == nil:
 		return judgeStatus(status)
 	case !errors.Is(err, errNoReply):
 		return failed(OutcomeRejected, err)
 	}
-
-	settle := time.AfterFunc(settleTime, a.close)
-	defer settle.Stop()
 	for !s.hasEnded(errorStream) && s.next() {
 	}
 	return judgeSilence(a, s)

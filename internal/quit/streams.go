@@ -102,6 +102,15 @@ func (s *streams) hasEnded(id spdy.StreamId) bool {
 	return s.ended[id] || s.err != nil
 }
 
+// awaitOpened takes frames until the server has acknowledged these streams. A container runtime's streaming server that finds the
+// connection closed before it has done so leaves a goroutine behind for ever, one per attempt.
+func (s *streams) awaitOpened(ids ...spdy.StreamId) {
+	for _, id := range ids {
+		for !s.opened[id] && s.next() {
+		}
+	}
+}
+
 // next takes one frame: the error stream's data is kept, data for other streams is left to be read or skipped by the
 // next call, all else is dealt with. It returns false when there is none any more.
 func (s *streams) next() bool {
