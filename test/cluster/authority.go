@@ -6,7 +6,6 @@
 package cluster
 
 import (
-	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -27,7 +26,7 @@ const validity = 24 * time.Hour
 // authority signs for one cluster. Its files lie in the cluster's folder.
 type authority struct {
 	dir  string
-	key  crypto.Signer
+	key  *ecdsa.PrivateKey
 	cert *x509.Certificate
 	ca   []byte // PEM
 }
@@ -111,11 +110,12 @@ func newTemplate(name pkix.Name) *x509.Certificate {
 	}
 }
 
-func newKey() (crypto.Signer, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
+func newKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
 
-func keyPEM(key crypto.Signer) ([]byte, error) {
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	return pemBlock("PRIVATE KEY", der), err
+// keyPEM writes SEC 1, not PKCS 8, which the API server does not take for a key that signs tokens.
+func keyPEM(key *ecdsa.PrivateKey) ([]byte, error) {
+	der, err := x509.MarshalECPrivateKey(key)
+	return pemBlock("EC PRIVATE KEY", der), err
 }
 
 func pemBlock(kind string, der []byte) []byte {
