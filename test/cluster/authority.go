@@ -33,9 +33,9 @@ type authority struct {
 
 func (a *authority) path(file string) string { return filepath.Join(a.dir, file) }
 
-// newAuthority writes the files that the API server starts from: its own certificate, the authority's, and the key that
-// signs service account tokens.
-func newAuthority(dir string) (*authority, error) {
+// newAuthority writes the files that the API server starts from: its own certificate, which names loopback and the given
+// addresses, the authority's, and the key that signs service account tokens.
+func newAuthority(dir string, addresses ...net.IP) (*authority, error) {
 	key, err := newKey()
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func newAuthority(dir string) (*authority, error) {
 	server := newTemplate(pkix.Name{CommonName: "kube-apiserver"})
 	server.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	server.DNSNames = []string{"localhost", "kubernetes.default.svc"}
-	server.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	server.IPAddresses = append([]net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, addresses...)
 	serverCert, serverKey, err := a.sign(server)
 	if err != nil {
 		return nil, err

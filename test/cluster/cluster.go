@@ -37,6 +37,10 @@ type Options struct {
 	// APIServerOnly leaves out the controller manager and the scheduler: no Job gets Pods, no ServiceAccount appears in
 	// a new namespace, and the API server does not wait for one.
 	APIServerOnly bool
+	// APIServerPort is where the API server listens; 0 is a free port.
+	APIServerPort int
+	// APIServerAddresses are what its certificate names beside loopback. For it to listen there too takes a flag.
+	APIServerAddresses []net.IP
 	// LogDir keeps the components' logs in a folder that outlives the cluster; "" is a folder that does not.
 	LogDir string
 	// StartTimeout bounds the whole start; 0 is a minute.
@@ -102,16 +106,18 @@ func start(ctx context.Context, options Options) (_ *Cluster, err error) {
 	if c.logDir == "" {
 		c.logDir = dir
 	}
-	if c.authority, err = newAuthority(dir); err != nil {
+	if c.authority, err = newAuthority(dir, options.APIServerAddresses...); err != nil {
 		return nil, err
 	}
 	etcdPort, err := freePort()
 	if err != nil {
 		return nil, err
 	}
-	apiPort, err := freePort()
-	if err != nil {
-		return nil, err
+	apiPort := options.APIServerPort
+	if apiPort == 0 {
+		if apiPort, err = freePort(); err != nil {
+			return nil, err
+		}
 	}
 	etcdURL := "http://127.0.0.1:" + strconv.Itoa(etcdPort)
 	c.url = "https://127.0.0.1:" + strconv.Itoa(apiPort)

@@ -5,11 +5,11 @@
 # Builds a Kubernetes control plane (kube-apiserver, kube-controller-manager, kube-scheduler, kubectl) and etcd from
 # their Go modules, into a cache folder outside the checkout. Needs Go and nothing else; no root.
 #
-#   test/controlplane/build.sh [VERSION]
+#   test/controlplane/build.sh [VERSION [COMMAND...]]
 #
-# VERSION is a Kubernetes release without the v; the default stands in the file VERSION. The folder with the binaries is
-# the one line on standard output; progress goes to standard error. A folder that is there already is complete: it
-# appears by a rename, after everything in it was built.
+# VERSION is a Kubernetes release without the v; the default stands in the file VERSION. Each COMMAND, such as kubelet, is
+# built too. The folder with the binaries is the one line on standard output; progress goes to standard error. A folder
+# that is there already holds the whole control plane, and what is in it is whole: folder and binaries appear by a rename.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -17,6 +17,7 @@ version=${1:-$(cat "$here/VERSION")}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/jobmesh/kubernetes
 target=$cache/$version
 commands=(kube-apiserver kube-controller-manager kube-scheduler kubectl)
+more=("${@:2}")
 
 say() { echo "controlplane: $*" >&2; }
 
@@ -24,7 +25,16 @@ if [[ ! $version =~ ^1\.[0-9]+\.[0-9]+$ ]]; then
   say "the version must look like 1.37.2, got \"$version\""
   exit 2
 fi
-if [[ -d $target ]]; then
+# complete tells whether there is nothing to build.
+complete() {
+  [[ -d $target ]] || return 1
+  local command
+  for command in "${more[@]}"; do
+    [[ -x $target/$command ]] || return 1
+  done
+}
+
+if complete; then
   echo "$target"
   exit 0
 fi
@@ -34,7 +44,7 @@ mkdir -p "$cache"
 if command -v flock >/dev/null; then
   exec 9>"$cache/.lock"
   flock -n 9 || { say "another build is running, waiting for it"; flock 9; }
-  if [[ -d $target ]]; then
+  if complete; then
     echo "$target"
     exit 0
   fi
@@ -62,7 +72,7 @@ kubernetes_module() {
   mkdir "$module"
   {
     printf 'module kubernetes\n\ngo 1.26.0\n\ntool (\n'
-    printf '\tk8s.io/kubernetes/cmd/%s\n' "${commands[@]}"
+    printf '\tk8s.io/kubernetes/cmd/%s\n' "${commands[@]}" "${more[@]}"
     printf ')\n\nrequire k8s.io/kubernetes v%s\n\nreplace (\n' "$version"
     grep -oE '^\s+k8s.io/[a-z-]+ => ./staging' "$upstream" | awk -v parts="$parts" '{print "\t" $1 " => " $1 " " parts}'
     printf ')\n'
@@ -73,21 +83,34 @@ kubernetes_module() {
 
 export CGO_ENABLED=0
 module=$(kubernetes_module)
-mkdir "$work/bin"
+mkdir "$work/bin" "$work/more"
 
-say "building etcd"
-(cd "$here/etcd" && go build -ldflags "-s -w" -o "$work/bin/etcd" go.etcd.io/etcd/server/v3)
-
-say "building Kubernetes $version: about 12 minutes on 2 cores the first time"
 stamp=k8s.io/component-base/version
 minor=${version#1.}
-for command in "${commands[@]}"; do
-  say "building $command"
+
+# build_command builds one of Kubernetes' commands into a folder.
+build_command() {
+  say "building $1"
   (cd "$module" && go build \
     -ldflags "-s -w -X $stamp.gitVersion=v$version -X $stamp.gitMajor=1 -X $stamp.gitMinor=${minor%%.*}" \
-    -o "$work/bin/" "k8s.io/kubernetes/cmd/$command")
-done
+    -o "$2/" "k8s.io/kubernetes/cmd/$1")
+}
 
-mv -T "$work/bin" "$target" 2>/dev/null || { [[ -d $target ]] || mv "$work/bin" "$target"; }
+if [[ ! -d $target ]]; then
+  say "building etcd"
+  (cd "$here/etcd" && go build -ldflags "-s -w" -o "$work/bin/etcd" go.etcd.io/etcd/server/v3)
+  say "building Kubernetes $version: about 12 minutes on 2 cores the first time"
+  for command in "${commands[@]}"; do
+    build_command "$command" "$work/bin"
+  done
+  mv -T "$work/bin" "$target" 2>/dev/null || { [[ -d $target ]] || mv "$work/bin" "$target"; }
+fi
+
+for command in "${more[@]}"; do
+  if [[ ! -x $target/$command ]]; then
+    build_command "$command" "$work/more"
+    mv "$work/more/$command" "$target/$command"
+  fi
+done
 say "done"
 echo "$target"
