@@ -14,5 +14,5 @@ package controllers
 // +kubebuilder:rbac:groups="",resources=pods/portforward,verbs=create;get
 // +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get
 // +kubebuilder:rbac:groups=jobmesh.dev,resources=jobmeshpolicies,verbs=get;list;watch
-// +kubebuilder:rbac:groups=jobmesh.dev,resources=jobmeshpolicies/status,verbs=patch;update
+// +kubebuilder:rbac:groups=jobmesh.dev,resources=jobmeshpolicies/status,verbs=patch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch

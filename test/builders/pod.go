@@ -105,7 +105,9 @@ func (p *Pod) Init(name string, state *corev1.ContainerState, change ...func(*co
 }
 
 // NativeProxy adds istio-proxy as a native sidecar, running.
-func (p *Pod) NativeProxy() *Pod { return p.Init("istio-proxy", Running(), Always, Args("proxy", "sidecar")) }
+func (p *Pod) NativeProxy() *Pod {
+	return p.Init("istio-proxy", Running(), Always, Args("proxy", "sidecar"))
+}
 
 func (p *Pod) container(c corev1.Container, state *corev1.ContainerState, change []func(*corev1.Container)) *Pod {
 	for _, f := range change {

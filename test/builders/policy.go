@@ -78,3 +78,6 @@ func MakeJob(name string, pod *corev1.Pod) *batchv1.Job {
 		Spec:       batchv1.JobSpec{Template: template},
 	}
 }
+
+// With changes the policy in any way.
+func (p *Policy) With(change func(*v1alpha1.JobMeshPolicy)) *Policy { change(&p.policy); return p }
