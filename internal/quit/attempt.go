@@ -12,8 +12,16 @@ import (
 	"net/http/httptrace"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
+
+// maxAttemptBytes bounds what one attempt reads off the network, TLS and everything within it included. A usual attempt reads some
+// 4 KiB. None of the parsers in between has to be trusted with a bound of its own.
+const maxAttemptBytes = 1 << 20
+
+// errTooMuch is met by those who read beyond it.
+var errTooMuch = errors.New("more than an attempt may read")
 
 // attempt owns the connections of one attempt and closes them when its context ends. Closing the connection under everything
 // else is the only way out of a TLS handshake, a proxy's CONNECT, an upgrade or a stream that hangs, so it is the one used for all.
@@ -24,6 +32,7 @@ type attempt struct {
 	mu     sync.Mutex
 	over   bool
 	conns  []net.Conn
+	budget atomic.Int64
 	got    time.Time // when the connection to the API server stood, zero before
 	wanted time.Time
 }
@@ -33,6 +42,7 @@ type attemptKey struct{}
 // begin returns an attempt bounded by ctx, and what ends it.
 func begin(ctx context.Context) (*attempt, func()) {
 	a := &attempt{began: time.Now()}
+	a.budget.Store(maxAttemptBytes)
 	// The transport of net/http detaches the dialling from the request's cancellation but keeps the context's values: the
 	// attempt travels as a value, so that the dialler finds the context that counts.
 	ctx = context.WithValue(ctx, attemptKey{}, a)
@@ -124,5 +134,20 @@ func (dial dialFunc) ofAttempt(ctx context.Context, network, address string) (ne
 	if !a.hold(conn) {
 		return nil, net.ErrClosed
 	}
-	return conn, nil
+	return &boundedConn{Conn: conn, budget: &a.budget}, nil
+}
+
+// boundedConn reads within an attempt's budget.
+type boundedConn struct {
+	net.Conn
+	budget *atomic.Int64
+}
+
+func (c *boundedConn) Read(p []byte) (int, error) {
+	if c.budget.Load() <= 0 {
+		return 0, errTooMuch
+	}
+	n, err := c.Conn.Read(p)
+	c.budget.Add(int64(-n))
+	return n, err
 }
