@@ -101,12 +101,12 @@ func stripStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 	for i := range statuses {
 		s := &statuses[i]
 		kept[i] = corev1.ContainerStatus{Name: s.Name, ContainerID: s.ContainerID}
-		switch {
+		switch { // running first, as package lifecycle reads it, should a status ever hold several
+		case s.State.Running != nil:
+			kept[i].State.Running = &corev1.ContainerStateRunning{}
 		case s.State.Terminated != nil:
 			end := s.State.Terminated
 			kept[i].State.Terminated = &corev1.ContainerStateTerminated{ExitCode: end.ExitCode, Reason: end.Reason, FinishedAt: end.FinishedAt}
-		case s.State.Running != nil:
-			kept[i].State.Running = &corev1.ContainerStateRunning{}
 		case s.State.Waiting != nil:
 			kept[i].State.Waiting = &corev1.ContainerStateWaiting{}
 		}
