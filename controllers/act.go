@@ -36,7 +36,8 @@ func (r *PodReconciler) act(ctx context.Context, in verdict.Input) (reconcile.Re
 	began := r.Clock.Now()
 	live := &corev1.Pod{}
 	if err := r.Live.Get(ctx, key, live); apierrors.IsNotFound(err) {
-		return r.confirmGone(ctx, key)
+		after, err := r.confirmGone(ctx, key)
+		return reconcile.Result{RequeueAfter: after}, err
 	} else if err != nil {
 		return reconcile.Result{}, fmt.Errorf("reading the pod before the quit: %w", err)
 	}

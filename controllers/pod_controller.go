@@ -112,40 +112,60 @@ func (r *PodReconciler) podsUnder(ctx context.Context, o client.Object) []reconc
 
 // Reconcile looks at one pod.
 func (r *PodReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	pod, err := r.read(ctx, request.NamespacedName)
+	in, decision, err := r.decide(ctx, request.NamespacedName)
+	if err != nil || decision.Verdict != verdict.Quit {
+		// It may have been woken for a place that it no longer needs: that goes to the next in line.
+		r.slots.Pass(request)
+		return reconcile.Result{RequeueAfter: decision.RecheckAfter}, err
+	}
+	node := in.Pod.Spec.NodeName
+	if !r.slots.Acquire(node, request) {
+		return reconcile.Result{RequeueAfter: placeAgain}, nil
+	}
+	defer r.slots.Release(node)
+	return r.act(ctx, in)
+}
+
+// decide reads the pod, decides and records. Of a pod that is gone there is nothing to decide: the verdict is empty.
+func (r *PodReconciler) decide(ctx context.Context, key types.NamespacedName) (in verdict.Input, decision verdict.Decision, err error) {
+	pod, err := r.read(ctx, key)
 	if apierrors.IsNotFound(err) {
-		return r.confirmGone(ctx, request.NamespacedName)
+		decision.RecheckAfter, err = r.confirmGone(ctx, key)
+		return in, decision, err
 	}
 	if err != nil {
-		return reconcile.Result{}, err
+		return in, decision, err
 	}
-	in, err := r.gather(ctx, pod)
-	if err != nil {
-		return reconcile.Result{}, err
+	if in, err = r.gather(ctx, pod); err != nil {
+		return in, decision, err
 	}
-	decision := verdict.Decide(in)
+	decision = verdict.Decide(in)
 	if decision.Reason == verdict.GracePeriod {
 		if in.JobDeadline, err = r.jobDeadline(ctx, pod); err != nil {
-			return reconcile.Result{}, err
+			return in, verdict.Decision{}, err
 		}
 		decision = verdict.Decide(in)
 	}
 	r.record(ctx, in, decision)
-	if decision.Verdict != verdict.Quit {
-		return reconcile.Result{RequeueAfter: decision.RecheckAfter}, nil
-	}
-	if !r.slots.Acquire(pod.Spec.NodeName, request) {
-		return reconcile.Result{RequeueAfter: placeAgain}, nil
-	}
-	defer r.slots.Release(pod.Spec.NodeName)
-	return r.act(ctx, in)
+	return in, decision, nil
 }
 
-// read takes the pod from the cache, or from the API server where the resync found that the cache may be wrong.
+// read takes the pod from the cache. Where the cache was found to be wrong it asks the API server, until the two agree again.
 func (r *PodReconciler) read(ctx context.Context, key types.NamespacedName) (*corev1.Pod, error) {
-	pod := &corev1.Pod{}
-	if _, suspect := r.suspects.LoadAndDelete(key); suspect {
-		return pod, r.Live.Get(ctx, key, pod)
+	cached := &corev1.Pod{}
+	err := r.Cached.Get(ctx, key, cached)
+	if _, suspect := r.suspects.Load(key); !suspect {
+		return cached, err
 	}
-	return pod, r.Cached.Get(ctx, key, pod)
+	live := &corev1.Pod{}
+	err = r.Live.Get(ctx, key, live)
+	if apierrors.IsNotFound(err) || err == nil && (finished(live) || live.ResourceVersion == cached.ResourceVersion) {
+		r.suspects.Delete(key)
+	}
+	return live, err
+}
+
+// finished tells whether the pod has left the cache's selector, or is about to.
+func finished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }

@@ -14,7 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/jobmesh/jobmesh/internal/ledger"
 	"github.com/jobmesh/jobmesh/internal/lifecycle"
@@ -38,11 +38,16 @@ func failing(history verdict.History) bool { return failingAt[history.Failures] 
 
 // record stores a decision, and announces it where it is news.
 func (r *PodReconciler) record(ctx context.Context, in verdict.Input, decision verdict.Decision) {
-	if decision.Verdict == verdict.Ignore && decision.Reason == verdict.PodFinished {
-		// A live read saw the end before the cache did. The deletion from the cache is on its way, and confirms.
+	known, _ := r.Ledger.Recall(in.Pod)
+	switch decision.Reason {
+	case verdict.PodFinished:
+		// Only a live read sees this: the pod's deletion from the cache is on its way, or was lost.
+		r.confirmEnd(ctx, in.Pod, known)
+		return
+	case verdict.NotJobPod:
+		r.Ledger.Forget(client.ObjectKeyFromObject(in.Pod)) // the Job let go of it
 		return
 	}
-	known, _ := r.Ledger.Recall(in.Pod)
 	next := ledger.Record{
 		Policy:        in.Settings.Policy,
 		Injection:     decision.Proxy.Injection,
@@ -55,10 +60,12 @@ func (r *PodReconciler) record(ctx context.Context, in verdict.Input, decision v
 		Reaped:        known.Reaped,
 		JobDeadline:   known.JobDeadline,
 	}
-	if decision.Reason == verdict.GracePeriod {
+	if decision.Reason == verdict.GracePeriod || !in.JobDeadline.IsZero() {
 		next.JobDeadline = &in.JobDeadline
 	}
-	if next.History.SeenFinished.IsZero() && !decision.AppFinishedAt.IsZero() {
+	if decision.AppFinishedAt.IsZero() {
+		next.History.SeenFinished = time.Time{} // where the whole pod starts anew, so does its grace period
+	} else if next.History.SeenFinished.IsZero() {
 		next.History.SeenFinished = in.Now
 	}
 	reaped := decision.Reason == verdict.ProxyTerminated && in.History.Delivered && !known.Reaped
@@ -87,36 +94,48 @@ func (r *PodReconciler) announceFailure(pod *corev1.Pod, result quit.Result, his
 	}
 }
 
-// confirmGone looks at a pod that left the cache: finished, or deleted. A pod that was asked to quit is reaped where its proxy is seen
-// terminated, and only there.
-func (r *PodReconciler) confirmGone(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
+// confirmGone looks at a pod that left the cache: finished, or deleted. It returns when to look again, where that is needed.
+func (r *PodReconciler) confirmGone(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	known, ok := r.Ledger.Peek(key)
 	if !ok || known.Reaped || !known.History.Delivered {
 		r.Ledger.Forget(key)
-		return reconcile.Result{}, nil
+		return 0, nil
 	}
 	pod := &corev1.Pod{}
 	err := r.Live.Get(ctx, key, pod)
 	switch {
 	case apierrors.IsNotFound(err):
 		ctrl.LoggerFrom(ctx).V(1).Info("The pod was deleted before its proxy was seen terminated")
+		r.Ledger.Forget(key)
 	case err != nil:
-		return reconcile.Result{}, fmt.Errorf("reading a pod that finished: %w", err)
-	case pod.UID == known.UID && proxyTerminated(pod):
+		return 0, fmt.Errorf("reading a pod that finished: %w", err)
+	case pod.UID == known.UID && !finished(pod):
+		r.suspects.Store(key, struct{}{}) // it is the cache that lost it
+		return time.Millisecond, nil
+	default:
+		r.confirmEnd(ctx, pod, known)
+	}
+	return 0, nil
+}
+
+// confirmEnd closes the record of a pod that finished. A pod that was asked to quit is reaped where its proxy is seen terminated, and
+// only there.
+func (r *PodReconciler) confirmEnd(ctx context.Context, pod *corev1.Pod, known ledger.Record) {
+	if known.UID == pod.UID && known.History.Delivered && !known.Reaped && proxyTerminated(pod) {
 		r.reaped(ctx, pod, known)
 	}
-	r.Ledger.Forget(key)
-	return reconcile.Result{}, nil
+	r.Ledger.Forget(client.ObjectKeyFromObject(pod))
 }
 
 // reaped tells the world of one reaped pod.
 func (r *PodReconciler) reaped(ctx context.Context, pod *corev1.Pod, known ledger.Record) {
 	now, result := r.Clock.Now(), resultOf(pod)
+	r.Metrics.PodReaped(pod.Namespace, known.Policy, result)
 	var took time.Duration
-	if !known.History.AskedAt.IsZero() {
+	if !known.History.AskedAt.IsZero() { // an attempt that got no answer has reached the proxy, but nobody knows when
 		took = now.Sub(known.History.AskedAt)
+		r.Metrics.ProxyExited(took)
 	}
-	r.Metrics.PodReaped(pod.Namespace, known.Policy, result, took)
 	r.Ledger.AddReap(types.NamespacedName{Namespace: pod.Namespace, Name: known.Policy}, now)
 	r.Events.Eventf(pod, nil, corev1.EventTypeNormal, eventReaped, actionQuit,
 		"istio-proxy was asked to quit after the last app container had finished, and exited. The pod %s.", result)

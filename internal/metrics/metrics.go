@@ -56,7 +56,7 @@ func New(registry prometheus.Registerer, l *ledger.Ledger) (*Recorder, error) {
 		}),
 		quitToProxy: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "jobmesh_quit_to_proxy_exit_seconds",
-			Help:    "From the first accepted quit to the proxy being seen terminated.",
+			Help:    "From the first quit that the proxy accepted, or may have, to the proxy being seen terminated.",
 			Buckets: []float64{.1, .25, .5, 1, 2, 3, 5, 10, 30, 60, 300},
 		}),
 		gauges: &gauges{ledger: l},
@@ -86,9 +86,13 @@ func (r *Recorder) QuitAccepted(sinceAppFinished time.Duration) {
 	r.finishToQuit.Observe(max(0, sinceAppFinished.Seconds()))
 }
 
-// PodReaped counts a pod whose proxy was asked and is terminated, and how long that took.
-func (r *Recorder) PodReaped(namespace, policy, result string, sinceAsked time.Duration) {
+// PodReaped counts a pod whose proxy was asked and is terminated.
+func (r *Recorder) PodReaped(namespace, policy, result string) {
 	r.reaped.WithLabelValues(namespace, policy, result).Inc()
+}
+
+// ProxyExited tells how long after it was first asked a proxy was seen terminated.
+func (r *Recorder) ProxyExited(sinceAsked time.Duration) {
 	r.quitToProxy.Observe(max(0, sinceAsked.Seconds()))
 }
 

@@ -5,7 +5,10 @@
 // who gets none is told to come back when one is free.
 package slots
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // Slots hands out places. Keys without a place stand in line per node; nodes take turns, so that the long line of one node
 // does not hold up the others.
@@ -16,48 +19,81 @@ type Slots[K comparable] struct {
 	mu     sync.Mutex
 	inUse  int
 	byNode map[string]*node[K]
-	turns  []string // nodes with a line, in the order of their turns
+	turns  []string       // nodes with a line, in the order of their turns
+	waits  map[K]string   // keys in line, with their nodes
+	woken  map[K]struct{} // keys that were woken and have not come back yet
 }
 
 type node[K comparable] struct {
-	inUse  int
-	line   []K
-	inLine map[K]struct{}
+	inUse int
+	line  []K
 }
 
-// New makes total places, perNode of them on one node at most. wake is called, outside any lock, with a key that may try again.
+// New makes total places, perNode of them on one node at most. wake is called, outside any lock, with a key that may try again:
+// it must come back, either with Acquire or with Pass.
 func New[K comparable](total, perNode int, wake func(K)) *Slots[K] {
-	return &Slots[K]{total: total, perNode: perNode, wake: wake, byNode: map[string]*node[K]{}}
+	return &Slots[K]{
+		total: total, perNode: perNode, wake: wake,
+		byNode: map[string]*node[K]{}, waits: map[K]string{}, woken: map[K]struct{}{},
+	}
 }
 
 // Acquire takes a place on a node. Where none is free it puts the key in line, and returns false.
 func (s *Slots[K]) Acquire(nodeName string, key K) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	delete(s.woken, key)
+	if at, waits := s.waits[key]; waits && at != nodeName {
+		s.leave(key)
+	}
 	n := s.byNode[nodeName]
 	if n == nil {
-		n = &node[K]{inLine: map[K]struct{}{}}
+		n = &node[K]{}
 		s.byNode[nodeName] = n
 	}
 	if s.inUse < s.total && n.inUse < s.perNode {
 		s.inUse++
 		n.inUse++
+		s.leave(key)
 		return true
 	}
-	if _, waits := n.inLine[key]; !waits {
+	if _, waits := s.waits[key]; !waits {
 		if len(n.line) == 0 {
 			s.turns = append(s.turns, nodeName)
 		}
 		n.line = append(n.line, key)
-		n.inLine[key] = struct{}{}
+		s.waits[key] = nodeName
 	}
 	return false
 }
 
 // Release gives a place back and wakes the next key in line that can use it.
 func (s *Slots[K]) Release(nodeName string) {
-	if key, found := s.release(nodeName); found {
-		s.wake(key)
+	s.mu.Lock()
+	s.inUse--
+	s.byNode[nodeName].inUse--
+	next, found := s.next()
+	s.dropIfIdle(nodeName)
+	s.mu.Unlock()
+	if found {
+		s.wake(next)
+	}
+}
+
+// Pass says that a key needs no place. Where it stands in line it leaves, and where it was woken the next in line is woken instead:
+// without this, a place would lie idle for as long as nobody else asks.
+func (s *Slots[K]) Pass(key K) {
+	s.mu.Lock()
+	s.leave(key)
+	var next K
+	_, found := s.woken[key]
+	if found {
+		delete(s.woken, key)
+		next, found = s.next()
+	}
+	s.mu.Unlock()
+	if found {
+		s.wake(next)
 	}
 }
 
@@ -68,27 +104,48 @@ func (s *Slots[K]) InUse() int {
 	return s.inUse
 }
 
-func (s *Slots[K]) release(nodeName string) (next K, found bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.inUse--
-	s.byNode[nodeName].inUse--
-	defer s.dropIfIdle(nodeName)
-	for i, name := range s.turns {
+// next takes the key out of the line whose turn it is, among the nodes that have a place free.
+func (s *Slots[K]) next() (key K, found bool) {
+	if s.inUse >= s.total {
+		return key, false
+	}
+	for _, name := range s.turns {
 		n := s.byNode[name]
 		if n.inUse >= s.perNode {
 			continue
 		}
-		next, n.line = n.line[0], n.line[1:]
-		delete(n.inLine, next)
-		s.turns = append(s.turns[:i:i], s.turns[i+1:]...)
-		if len(n.line) > 0 {
-			s.turns = append(s.turns, name)
+		key = n.line[0]
+		s.leave(key)
+		if len(n.line) > 0 { // the node's next turn comes after all others'
+			s.turns = append(without(s.turns, name), name)
 		}
-		defer s.dropIfIdle(name)
-		return next, true
+		s.woken[key] = struct{}{}
+		return key, true
 	}
-	return next, false
+	return key, false
+}
+
+// leave takes a key out of its line.
+func (s *Slots[K]) leave(key K) {
+	nodeName, waits := s.waits[key]
+	if !waits {
+		return
+	}
+	delete(s.waits, key)
+	n := s.byNode[nodeName]
+	n.line = without(n.line, key)
+	if len(n.line) == 0 {
+		s.turns = without(s.turns, nodeName)
+		s.dropIfIdle(nodeName)
+	}
+}
+
+// without removes the one place of e in list, where it has one.
+func without[E comparable](list []E, e E) []E {
+	if i := slices.Index(list, e); i >= 0 {
+		return slices.Delete(list, i, i+1)
+	}
+	return list
 }
 
 func (s *Slots[K]) dropIfIdle(nodeName string) {
