@@ -74,13 +74,17 @@ func (l *Ledger) Update(pod *corev1.Pod, r Record) (before Record) {
 	key := keyOf(pod)
 	r.UID = pod.UID
 	l.mu.Lock()
-	if old := l.pods[key]; old != nil && old.UID == pod.UID {
-		before = *old
+	var replaced string // the policy that loses the pod
+	if old := l.pods[key]; old != nil {
+		replaced = old.Policy
+		if old.UID == pod.UID {
+			before = *old
+		}
 	}
 	l.pods[key] = &r
 	l.mu.Unlock()
-	if before.Policy != r.Policy {
-		l.notify(key.Namespace, before.Policy)
+	if replaced != r.Policy {
+		l.notify(key.Namespace, replaced)
 	}
 	if before.Policy != r.Policy || before.Verdict != r.Verdict || before.Stuck != r.Stuck || before.UID == "" {
 		l.notify(key.Namespace, r.Policy)
