@@ -7,6 +7,7 @@ package controllers
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,7 +44,10 @@ func findOverlap(p *v1alpha1.JobMeshPolicy, policies []v1alpha1.JobMeshPolicy, p
 		}
 		if winner := policy.Govern(&pods[i], ranked); winner != nil && winner.Name != p.Name {
 			found.pods++
-			found.winner = winner.Name
+			// The first by name: a cache lists in any order, and a status that differs is written.
+			if found.winner == "" || winner.Name < found.winner {
+				found.winner = winner.Name
+			}
 		}
 	}
 	return found
@@ -102,7 +106,7 @@ func conditionStatus(is bool) metav1.ConditionStatus {
 func bounded(message string) string {
 	const most = 512
 	if len(message) > most {
-		return message[:most] + "…"
+		return strings.ToValidUTF8(message[:most], "") + "…"
 	}
 	return message
 }
