@@ -44,8 +44,14 @@ type Resync struct {
 	lastSeen map[string]time.Time
 }
 
-// Start runs until the context ends.
+// Start runs until the context ends. The first round waits for an interval: at a start the ledger is empty, and every pod would
+// look lost.
 func (s *Resync) Start(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-time.After(s.Interval):
+	}
 	wait.JitterUntilWithContext(ctx, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, resyncBound)
 		defer cancel()
@@ -79,9 +85,9 @@ func (s *Resync) run(ctx context.Context) error {
 
 // check lists the unfinished pods of a namespace page by page.
 func (s *Resync) check(ctx context.Context, namespace string, seen sets.Set[types.NamespacedName]) error {
-	var page corev1.PodList
-	for {
-		err := s.Pods.Live.List(ctx, &page, client.InNamespace(namespace), client.Limit(pageSize), client.Continue(page.Continue),
+	for next := ""; ; {
+		var page corev1.PodList // a new one each time: decoding into a used one keeps what the next page does not mention
+		err := s.Pods.Live.List(ctx, &page, client.InNamespace(namespace), client.Limit(pageSize), client.Continue(next),
 			client.MatchingFieldsSelector{Selector: podcache.Selector()})
 		if err != nil {
 			return fmt.Errorf("listing pods: %w", err)
@@ -95,23 +101,20 @@ func (s *Resync) check(ctx context.Context, namespace string, seen sets.Set[type
 				return err
 			}
 		}
-		if page.Continue == "" {
+		if next = page.Continue; next == "" {
 			return nil
 		}
 	}
 }
 
-// compare has the pod looked at again, live, where it is stuck and the controller does not know.
+// compare has the pod looked at again, live, where the controller does not know it, or is mistaken about whether it is stuck.
 func (s *Resync) compare(ctx context.Context, pod *corev1.Pod) error {
 	known, ok := s.Pods.Ledger.Recall(pod)
-	if ok && known.Stuck {
-		return nil
-	}
 	in, err := s.Pods.gather(ctx, pod)
 	if err != nil {
 		return err
 	}
-	if decision := verdict.Decide(in); !ok || decision.IsStuck() {
+	if decision := verdict.Decide(in); !ok || decision.IsStuck() != known.Stuck {
 		s.suspect(client.ObjectKeyFromObject(pod))
 	}
 	return nil
