@@ -130,7 +130,7 @@ func (p *pod) sync() {
 		p.dirty()
 	}
 	var next moment
-	for changed := true; changed; {
+	for changed := true; changed && !p.finished; {
 		next = moment{}
 		changed = p.step(now, &next)
 		if changed {

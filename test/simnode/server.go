@@ -16,7 +16,6 @@ import (
 	"math/big"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -105,7 +104,7 @@ func (n *Node) serveExec(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	remotecommand.ServeExec(w, r, executor{pod: p}, p.key, "", container, r.URL.Query()["command"], options,
-		streamIdleTimeout, streamCreationTimeout, strings.Split(r.Header.Get("X-Stream-Protocol-Version"), ","))
+		streamIdleTimeout, streamCreationTimeout, remotecommand.SupportedStreamingProtocols)
 }
 
 // trackingListener can close every connection it handed out, the hijacked ones too.
