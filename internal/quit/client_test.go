@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -176,17 +177,18 @@ func TestSilentPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	closed := make(chan struct{}, 10)
+	var open atomic.Int64
 	go func() {
 		for {
 			conn, err := l.Accept()
 			if err != nil {
 				return
 			}
+			open.Add(1)
 			go func() {
 				_, _ = io.Copy(io.Discard, conn)
 				_ = conn.Close()
-				closed <- struct{}{}
+				open.Add(-1)
 			}()
 		}
 	}()
@@ -219,7 +221,11 @@ func TestSilentPeer(t *testing.T) {
 					if r.Duration > 2*time.Second {
 						t.Errorf("took %v", r.Duration)
 					}
-					<-closed
+					for end := time.Now().Add(5 * time.Second); open.Load() != 0; time.Sleep(time.Millisecond) {
+						if time.Now().After(end) {
+							t.Fatal("the connection is still open")
+						}
+					}
 				})
 			}
 		}

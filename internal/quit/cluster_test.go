@@ -14,6 +14,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -79,6 +80,7 @@ func newCluster(t testing.TB) *cluster {
 		}
 		return nil
 	}}
+	c.api.Config.ErrorLog = log.New(io.Discard, "", 0)
 	c.api.StartTLS()
 	t.Cleanup(c.close)
 	return c

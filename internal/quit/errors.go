@@ -32,9 +32,16 @@ type failure struct {
 	err     error
 	// otherProtocol: this protocol did not work, the other may.
 	otherProtocol bool
-	// fromAPIServer: the API server itself has spoken.
-	fromAPIServer bool
+	// reached is how far it got. Where both protocols fail, the one that got further has met the true obstacle.
+	reached int
 }
+
+// How far an attempt got.
+const (
+	reachedNothing   = iota // a protocol that is not served, or a connection that was cut
+	reachedAPIServer        // which does not let this client pass
+	reachedPod              // or what stands for it: a kubelet, or a 404
+)
 
 func failed(outcome Outcome, err error) *failure {
 	return &failure{outcome: outcome, err: err}
@@ -45,7 +52,9 @@ func (a *attempt) cutShort(met error, what string) *failure {
 	if errors.Is(a.ended(met), context.Canceled) {
 		return failed(OutcomeError, fmt.Errorf("cancelled: %s: %w", what, context.Canceled))
 	}
-	return failed(OutcomeTimeout, fmt.Errorf("out of time: %s: %w", what, context.DeadlineExceeded))
+	f := failed(OutcomeTimeout, fmt.Errorf("out of time: %s: %w", what, context.DeadlineExceeded))
+	f.reached = reachedPod
+	return f
 }
 
 // classifyUpgrade judges an answer to an upgrade that is not the upgrade. A body that is a metav1.Status comes from the API
@@ -53,14 +62,15 @@ func (a *attempt) cutShort(met error, what string) *failure {
 func classifyUpgrade(code int, body []byte, method string) *failure {
 	fromAPIServer := isStatus(body)
 	f := failed(OutcomeError, nil)
-	f.fromAPIServer = fromAPIServer
+	f.reached = reachedPod
 	f.otherProtocol = !fromAPIServer
 	switch {
 	case code == http.StatusUnauthorized:
+		f.reached = reachedAPIServer
 		f.err = fmt.Errorf("the API server does not know this client (401): %w", ErrNotAllowed)
 	case code == http.StatusForbidden && fromAPIServer:
 		// A WebSocket needs "get" and, from Kubernetes 1.35, "create"; SPDY needs "create" alone.
-		f.otherProtocol = true
+		f.otherProtocol, f.reached = true, reachedAPIServer
 		f.err = fmt.Errorf("RBAC forbids this client the subresource of the pod (403 to %s; grant \"create\" and \"get\"): %w",
 			method, ErrNotAllowed)
 	case code == http.StatusNotFound:
@@ -72,16 +82,16 @@ func classifyUpgrade(code int, body []byte, method string) *failure {
 	case code >= 500 || code == http.StatusBadRequest:
 		// A kubelet's own error comes with either code and in either form, and a 400 is what an API server says to WebSocket before
 		// it knew tunnelling, too.
-		if code == http.StatusBadRequest {
-			f.otherProtocol = true
-		}
 		if matches(body, podGoneWords) {
 			f.err = fmt.Errorf("the kubelet has no running sandbox or container of the pod (%d): %w", code, ErrPodGone)
 			break
 		}
+		if code == http.StatusBadRequest {
+			f.otherProtocol, f.reached = true, reachedNothing
+		}
 		f.err = fmt.Errorf("the upgrade failed with %d: the API server or the node's kubelet had an error", code)
 	default:
-		f.otherProtocol = true
+		f.otherProtocol, f.reached = true, reachedNothing
 		f.err = fmt.Errorf("the API server answered %d to the upgrade", code)
 	}
 	return f

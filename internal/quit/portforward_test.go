@@ -141,6 +141,19 @@ var portForwardCases = map[string]struct {
 	"RBAC forbids get alone": {
 		front: onWebSocket(status(403)), forward: says(accepted + "\r\n"), want: OutcomeAccepted, wantProtocol: ProtocolSPDY,
 	},
+	"RBAC forbids get alone, and no sandbox": {
+		front: onWebSocket(status(403)), kubeletFront: always(plain(500, "sandbox is not running")), want: OutcomeError, wantErr: ErrPodGone,
+	},
+	"no WebSocket, and RBAC forbids create": {
+		front: func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			if wsstream.IsWebSocketRequest(r) {
+				plain(400, "")(w)
+				return
+			}
+			status(403)(w)
+		},
+		want: OutcomeError, wantErr: ErrNotAllowed,
+	},
 	"WebSocket is cut off on the way": {
 		front: func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 			if wsstream.IsWebSocketRequest(r) {

@@ -37,8 +37,8 @@ var (
 func readReply(r io.Reader) (int, error) {
 	var got []byte
 	chunk := make([]byte, 1024)
-	for interim := 0; ; {
-		head, rest, whole := cutHeader(got)
+	for interim, searched := 0, 0; ; {
+		head, rest, whole := cutHeader(got, searched)
 		if whole {
 			status, err := parseStatus(head)
 			if err != nil || status >= 200 || status == http.StatusSwitchingProtocols {
@@ -47,7 +47,7 @@ func readReply(r io.Reader) (int, error) {
 			if interim++; interim > maxInterimReplies {
 				return 0, errInterimReply
 			}
-			got = rest
+			got, searched = rest, 0
 			continue
 		}
 		if n := min(len(got), len(httpVersionStart)); !bytes.Equal(got[:n], httpVersionStart[:n]) {
@@ -56,6 +56,7 @@ func readReply(r io.Reader) (int, error) {
 		if len(got) >= maxReplyHeaderBytes {
 			return 0, errLongHeader
 		}
+		searched = len(got)
 		n, err := r.Read(chunk[:min(len(chunk), maxReplyHeaderBytes-len(got))])
 		got = append(got, chunk[:n]...)
 		if n == 0 && err != nil {
@@ -64,22 +65,20 @@ func readReply(r io.Reader) (int, error) {
 	}
 }
 
-// cutHeader splits b after its first empty line.
-func cutHeader(b []byte) (head, rest []byte, whole bool) {
-	for i := 0; i < len(b); {
+// cutHeader splits b after its first empty line, of which searched bytes are known to hold none.
+func cutHeader(b []byte, searched int) (head, rest []byte, whole bool) {
+	for i := max(0, searched-2); ; i++ { // an empty line is at most three bytes with the end of the line before
 		n := bytes.IndexByte(b[i:], '\n')
 		if n < 0 {
 			return nil, nil, false
 		}
-		i += n + 1
-		switch {
-		case bytes.HasPrefix(b[i:], []byte("\n")):
-			return b[:i+1], b[i+1:], true
-		case bytes.HasPrefix(b[i:], []byte("\r\n")):
-			return b[:i+2], b[i+2:], true
+		i += n
+		for _, end := range []string{"\n\n", "\n\r\n"} {
+			if bytes.HasPrefix(b[i:], []byte(end)) {
+				return b[:i+len(end)], b[i+len(end):], true
+			}
 		}
 	}
-	return nil, nil, false
 }
 
 // parseStatus returns the status code of a whole header.

@@ -87,7 +87,7 @@ func (c *Client) connect(a *attempt, want upgrade, preferred *preference) (*upgr
 		preferred.prefer(order[1], time.Now())
 		return conn, nil
 	}
-	if first.fromAPIServer && !second.fromAPIServer && second.outcome != OutcomeTimeout {
+	if first.reached > second.reached {
 		return nil, first
 	}
 	return nil, second
