@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +28,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
+	"k8s.io/klog/v2"
 	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/jobmesh/jobmesh/test/cluster"
@@ -40,6 +42,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	klog.SetLogger(logr.Discard()) // the streaming library logs each failed port-forward, and here most are meant to fail
 	code, err := run(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

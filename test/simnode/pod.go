@@ -16,26 +16,28 @@ import (
 
 // pod is a Pod on a node. Its fields below mu are guarded by it.
 type pod struct {
-	fleet *Fleet
-	node  *Node
-	key   string
+	fleet       *Fleet
+	node        *Node
+	key         string // namespace/name
+	uid         string // of the Pod, and here of its sandbox too
+	hostNetwork bool
+	ip          string
+	statusPort  int // of the proxy double; 0 is none
 
-	mu         sync.Mutex
-	object     *corev1.Pod // the API server's latest word; shared with the informer, so read only
-	scriptErr  error
-	ip         string
-	statusPort int
-	startTime  time.Time
-	init       []*container // in order, sidecars among them
-	apps       []*container // the classic proxy among them
-	initDone   bool
-	deleting   bool
-	stop       *stop // why the Pod is being ended before its time, or nil
-	finished   bool  // nothing runs and nothing will: the phase is final
-	dead       bool  // gone from the API server, or the fleet has stopped
-	timer      *time.Timer
-	quits      int
-	premature  int
+	mu        sync.Mutex
+	object    *corev1.Pod // the API server's latest word; shared with the informer, so read only
+	scriptErr error
+	startTime time.Time
+	init      []*container // in order, sidecars among them
+	apps      []*container // the classic proxy among them
+	initDone  bool
+	deleting  bool
+	stop      *stop // why the Pod is being ended before its time, or nil
+	finished  bool  // nothing runs and nothing will: the phase is final
+	dead      bool  // gone from the API server, or the fleet has stopped
+	timer     *time.Timer
+	quits     int
+	premature int
 }
 
 // stop says why and how a Pod is ended.
@@ -45,7 +47,10 @@ type stop struct {
 }
 
 func newPod(f *Fleet, n *Node, object *corev1.Pod) *pod {
-	p := &pod{fleet: f, node: n, key: object.Namespace + "/" + object.Name, object: object}
+	p := &pod{
+		fleet: f, node: n, key: object.Namespace + "/" + object.Name, uid: string(object.UID),
+		hostNetwork: object.Spec.HostNetwork, object: object,
+	}
 	var script Script
 	var proxy ProxyScript
 	script, proxy, p.scriptErr = readScripts(object)
@@ -62,7 +67,7 @@ func newPod(f *Fleet, n *Node, object *corev1.Pod) *pod {
 		}
 		p.apps = append(p.apps, c)
 	}
-	if object.Spec.HostNetwork {
+	if p.hostNetwork {
 		p.ip, p.statusPort = nodeIP, 0
 	} else {
 		p.ip = f.network.take()
@@ -105,7 +110,7 @@ func (p *pod) kill() {
 }
 
 func (p *pod) releaseIP() {
-	if !p.finished && !p.object.Spec.HostNetwork {
+	if !p.finished && !p.hostNetwork {
 		p.fleet.network.give(p.ip)
 	}
 	p.finished = true

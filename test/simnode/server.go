@@ -46,8 +46,8 @@ func (n *Node) newServer(certificate tls.Certificate) *http.Server {
 		}),
 		ReadHeaderTimeout: 30 * time.Second,
 		ErrorLog:          silent,
-		// No HTTP/2: a SPDY upgrade needs a connection of its own. The API server presents no certificate here, and
-		// nothing but simulated containers is behind this port.
+		// No HTTP/2: a SPDY upgrade needs a connection of its own. No client certificate is asked for: nothing but simulated
+		// containers is behind this port.
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
 		Protocols: http1(),
 	}

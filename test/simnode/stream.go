@@ -71,10 +71,10 @@ func (f *forwarder) PortForward(_ context.Context, _, _ string, port int32, stre
 
 func (f *forwarder) dial(port int32) (net.Conn, error) {
 	p := f.pod
-	namespace := "/var/run/netns/cni-" + string(p.object.UID)
-	if p.object.Spec.HostNetwork {
+	namespace := "/var/run/netns/cni-" + p.uid
+	if p.hostNetwork {
 		f.node.fleet.counters.hostNetwork.Add(1)
-		return nil, fmt.Errorf("failed to execute portforward in network namespace %q: simulated nodes have no services", "host")
+		return nil, errors.New(`failed to execute portforward in network namespace "host": a simulated node has no services`)
 	}
 	address := net.ParseIP(p.ip)
 	dialer := net.Dialer{Timeout: 5 * time.Second, LocalAddr: &net.TCPAddr{IP: address}}
@@ -84,7 +84,7 @@ func (f *forwarder) dial(port int32) (net.Conn, error) {
 		cause := errors.Unwrap(err)
 		return nil, fmt.Errorf("failed to execute portforward in network namespace %q: failed to connect to localhost:%d "+
 			"inside namespace %q, IPv4: dial tcp4 127.0.0.1:%d: %v IPv6 dial tcp6 [::1]:%d: %v ",
-			namespace, port, p.sandboxID(), port, cause, port, cause)
+			namespace, port, p.uid, port, cause, port, cause)
 	}
 	return conn, nil
 }
@@ -97,14 +97,11 @@ func (p *pod) sandboxError() error {
 	case p.startTime.IsZero():
 		return fmt.Errorf("failed to find sandboxID for pod %q", p.key)
 	case p.finished:
-		return fmt.Errorf("rpc error: code = Unknown desc = sandbox container %q is not running", p.sandboxID())
+		return fmt.Errorf("rpc error: code = Unknown desc = sandbox container %q is not running", p.uid)
 	default:
 		return nil
 	}
 }
-
-// sandboxID names the sandbox; one Pod has one.
-func (p *pod) sandboxID() string { return string(p.object.UID) }
 
 // executor runs commands in one Pod's containers.
 type executor struct{ pod *pod }
