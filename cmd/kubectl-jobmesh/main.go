@@ -45,7 +45,7 @@ func main() {
 // run runs one command line and returns its exit status.
 func run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	root := newRootCommand(streams)
-	root.SetArgs(args)
+	root.SetArgs(append([]string{}, args...)) // nil would be os.Args
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,7 +38,7 @@ func (o *explainOptions) fromFiles(now time.Time) ([]explain.Explanation, error)
 	case len(input.Pods) > 0 && others != "":
 		o.note("ignored what is neither a Pod, a Job nor a JobMeshPolicy: %s", others)
 	case len(input.Pods) == 0:
-		return nil, badInput(fmt.Errorf("no Pod found in %s%s", strings.Join(o.files, ", "), foundInstead(&input)))
+		return nil, badInput(fmt.Errorf("no Pod found in %s%s", sources(o.files), foundInstead(&input)))
 	}
 	policies := input.Policies
 	if len(o.policyFiles) > 0 {
@@ -77,7 +78,7 @@ func (o *explainOptions) readPolicies() ([]v1alpha1.JobMeshPolicy, error) {
 		}
 	}
 	if len(input.Policies) == 0 {
-		return nil, badInput(fmt.Errorf("no JobMeshPolicy found in %s%s", strings.Join(o.policyFiles, ", "), foundInstead(&input)))
+		return nil, badInput(fmt.Errorf("no JobMeshPolicy found in %s%s", sources(o.policyFiles), foundInstead(&input)))
 	}
 	return input.Policies, nil
 }
@@ -89,7 +90,7 @@ func (o *explainOptions) read(name string, into *manifest.Set) error {
 			return errors.New("the standard input (-) can be read once only")
 		}
 		o.stdinTaken = true
-		return into.Read("the standard input", o.In)
+		return into.Read(sources([]string{name}), o.In)
 	}
 	file, err := os.Open(name)
 	if err != nil {
@@ -100,6 +101,17 @@ func (o *explainOptions) read(name string, into *manifest.Set) error {
 	}
 	defer file.Close()
 	return into.Read(name, file)
+}
+
+// sources names files in an error.
+func sources(files []string) string {
+	names := slices.Clone(files)
+	for i := range names {
+		if names[i] == "-" {
+			names[i] = "the standard input"
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // foundInstead says what else was found, for an error.

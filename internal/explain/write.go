@@ -128,7 +128,8 @@ func WriteYAML(w io.Writer, explanations []Explanation) error {
 	if err != nil {
 		return err
 	}
-	if text, err = yaml.JSONToYAML(text); err != nil {
+	// The escapes are for YAML's reader, which accepts no control characters; its writer may undo them.
+	if text, err = yaml.JSONToYAML(sanitize.JSON(text)); err != nil {
 		return err
 	}
 	_, err = io.WriteString(w, sanitize.Lines(string(text)))

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -22,6 +23,8 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 )
+
+var errTooManyDocuments = fmt.Errorf("the input holds more than %d documents", maxDocuments)
 
 // document is one object as JSON. strict tells what is wrong with the YAML that it was read from, for those who are strict.
 type document struct {
@@ -50,32 +53,48 @@ func readDocuments(text []byte) ([]document, error) {
 	if begin := bytes.TrimSpace(text); len(begin) == 0 || (begin[0] != '{' && begin[0] != '[') {
 		return yamlDocuments(text)
 	}
-	docs, err := jsonDocuments(text)
-	if err == nil {
+	docs, rest, jsonErr := jsonDocuments(text)
+	switch {
+	case jsonErr == nil:
 		return docs, nil
+	case len(docs) == 0:
+		// YAML may begin with a bracket too.
+		docs, yamlErr := yamlDocuments(text)
+		if yamlErr != nil && jsonBegin.Match(text) {
+			return nil, jsonErr
+		}
+		return docs, yamlErr
+	case bytes.HasPrefix(rest, []byte("---")):
+		more, err := yamlDocuments(rest)
+		return append(docs, more...), err
 	}
-	// YAML may begin with a brace too. If it is neither, it was more likely meant to be JSON.
-	if docs, yamlErr := yamlDocuments(text); yamlErr == nil {
-		return docs, nil
-	}
-	return nil, err
+	return nil, jsonErr
 }
 
-// jsonDocuments reads JSON values, one after the other. An array stands for its items.
-func jsonDocuments(text []byte) ([]document, error) {
-	var docs []document
+// jsonBegin tells a text that was meant to be JSON: a bracket, and what may follow it.
+var jsonBegin = regexp.MustCompile(`^\s*[\[{]\s*["{}\[\]]`)
+
+// jsonDocuments reads JSON values, one after the other, and returns those before an error and the text behind them. An array stands
+// for its items.
+func jsonDocuments(text []byte) (docs []document, rest []byte, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
-	for {
+	for n := 1; ; n++ {
 		var value json.RawMessage
 		if err := decoder.Decode(&value); errors.Is(err, io.EOF) {
-			return docs, nil
+			return docs, nil, nil
 		} else if err != nil {
-			return nil, fmt.Errorf("invalid JSON after line %d: %w", 1+bytes.Count(text[:decoder.InputOffset()], []byte("\n")), err)
+			read := decoder.InputOffset()
+			line := 1 + bytes.Count(text[:read], []byte("\n"))
+			return docs, bytes.TrimSpace(text[read:]), fmt.Errorf("invalid JSON after line %d: %w", line, err)
+		}
+		if n > maxDocuments {
+			return docs, nil, errTooManyDocuments
 		}
 		items := []json.RawMessage{value}
 		if value[0] == '[' {
+			items = nil
 			if err := json.Unmarshal(value, &items); err != nil {
-				return nil, err
+				return docs, nil, err
 			}
 		}
 		for _, item := range items {
@@ -86,11 +105,18 @@ func jsonDocuments(text []byte) ([]document, error) {
 
 func yamlDocuments(text []byte) ([]document, error) {
 	var docs []document
-	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+	// The line break is for the reader, which may lose a last line without one.
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(io.MultiReader(bytes.NewReader(text), strings.NewReader("\n"))))
 	for n := 1; ; n++ {
 		source, err := reader.Read()
 		if errors.Is(err, io.EOF) {
 			return docs, nil
+		}
+		switch {
+		case n > maxDocuments:
+			return nil, errTooManyDocuments
+		case len(source) > maxYAMLBytes:
+			return nil, fmt.Errorf("a YAML document is larger than %d MiB; read it as JSON (kubectl get -o json)", maxYAMLBytes>>20)
 		}
 		var text []byte
 		if err == nil {

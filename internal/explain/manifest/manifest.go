@@ -8,6 +8,7 @@
 package manifest
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -28,6 +29,13 @@ import (
 const (
 	// MaxBytes bounds all that one Set reads.
 	MaxBytes = 64 << 20
+	// maxYAMLBytes bounds one YAML document: reading YAML takes up to a hundred times its size in memory, reading JSON six times.
+	maxYAMLBytes = 16 << 20
+	// maxDocuments bounds the documents of one input.
+	maxDocuments = 50_000
+	// maxValues bounds the values of one Set, counted by their commas: three bytes may stand for a container, which takes 1 KiB. In what
+	// kubectl prints there is less than one in 30 bytes.
+	maxValues = 2 << 20
 	// maxLists bounds how deep a List may hold Lists.
 	maxLists = 8
 	// maxNamed bounds how many kinds Others names.
@@ -41,6 +49,7 @@ type Set struct {
 	Policies []v1alpha1.JobMeshPolicy
 	others   map[string]int
 	read     int64
+	values   int
 }
 
 // Read adds the objects of one source. name stands for the source in errors.
@@ -57,6 +66,9 @@ func (s *Set) Read(name string, r io.Reader) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	for _, doc := range docs {
+		if s.values += bytes.Count(doc.json, []byte(",")); s.values > maxValues {
+			return fmt.Errorf("%s: the input holds too many values", name)
+		}
 		if err := s.add(doc, "", "", 0); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}

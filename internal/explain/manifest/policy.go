@@ -6,10 +6,12 @@
 package manifest
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -98,6 +100,7 @@ func decodePolicy(raw []byte) (*v1alpha1.JobMeshPolicy, error) {
 			faults = append(faults, err)
 		}
 	}
+	slices.SortFunc(faults, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
 	if len(faults) > maxErrors {
 		faults = append(faults[:maxErrors], fmt.Errorf("and %d more", len(faults)-maxErrors))
 	}
