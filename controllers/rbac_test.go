@@ -111,7 +111,7 @@ func TestEveryRightIsNeeded(t *testing.T) {
 		startOperator(t, namespace)
 		g := NewWithT(t)
 		for resource, witness := range witnesses {
-			g.Eventually(witness, soon, 100*time.Millisecond).WithArguments(g, namespace).Should(BeTrue(), resource)
+			g.Eventually(witness, soon, 100*time.Millisecond).WithArguments(namespace).Should(BeTrue(), resource)
 		}
 	})
 	for i, rule := range wantRules {
@@ -128,7 +128,7 @@ func TestEveryRightIsNeeded(t *testing.T) {
 			namespace := scenario(t)
 			startOperator(t, namespace)
 			g := NewWithT(t)
-			g.Consistently(witness, 6*time.Second, 200*time.Millisecond).WithArguments(g, namespace).Should(BeFalse())
+			g.Consistently(witness, 6*time.Second, 200*time.Millisecond).WithArguments(namespace).Should(BeFalse())
 		})
 	}
 }
@@ -190,5 +190,5 @@ func TestLeaseRightIsNeeded(t *testing.T) {
 	create(t, enforce(namespace).Obj(), jobOf(namespace, "job", meshed()))
 	startOperator(t, namespace, func(o *operator.Options) { o.LeaderElect, o.LeaderElectionNamespace = true, operatorNamespace })
 	g := NewWithT(t)
-	g.Consistently(jobCompletes, 5*time.Second, 200*time.Millisecond).WithArguments(g, namespace).Should(BeFalse())
+	g.Consistently(jobCompletes, 5*time.Second, 200*time.Millisecond).WithArguments(namespace).Should(BeFalse())
 }
