@@ -80,9 +80,10 @@ test: controlplane ## Run every test that needs no root, against that API server
 		JOBMESH_ASSETS="$$assets" KUBEBUILDER_ASSETS="$$assets" go test $(TEST_ARGS) ./...
 
 .PHONY: demo
+# It is compiled as build compiles, so that the packages they share are compiled once.
 demo: build controlplane ## Show a stuck Job and how it is reaped, on a real control plane with a simulated node.
 	@assets=$$(test/controlplane/build.sh) && \
-		JOBMESH_ASSETS="$$assets" KUBEBUILDER_ASSETS="$$assets" go run ./test/demo
+		JOBMESH_ASSETS="$$assets" KUBEBUILDER_ASSETS="$$assets" CGO_ENABLED=0 go run -trimpath ./test/demo
 
 .PHONY: run
 run: ## Run the operator from here against the cluster of your kubeconfig; ARGS="…" are its flags.
