@@ -37,6 +37,8 @@ func (f *forwarder) PortForward(_ context.Context, _, _ string, port int32, stre
 		f.node.blocked(f.ctx)
 		return errors.New("simulated")
 	case FaultSilentSuccess:
+		// Data that nobody reads would keep the connection from ever closing.
+		f.node.fleet.running.Go(func() { _, _ = io.Copy(io.Discard, stream) })
 		return nil
 	}
 	if err := f.pod.sandboxError(); err != nil {
