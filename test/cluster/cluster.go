@@ -17,7 +17,9 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -93,7 +95,8 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 }
 
 func start(ctx context.Context, options Options) (_ *Cluster, err error) {
-	dir, err := os.MkdirTemp("", "jobmesh-cluster-")
+	removeOrphans()
+	dir, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", dirPrefix, os.Getpid()))
 	if err != nil {
 		return nil, err
 	}
@@ -187,6 +190,20 @@ func (c *Cluster) Stop() (err error) {
 		err = os.RemoveAll(c.dir)
 	})
 	return err
+}
+
+// dirPrefix begins the names of clusters' folders; the ID of the process that started the cluster follows.
+const dirPrefix = "jobmesh-cluster-"
+
+// removeOrphans removes the folders of clusters whose program was killed before it could do so itself.
+func removeOrphans() {
+	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), dirPrefix+"*-*"))
+	for _, dir := range dirs {
+		id, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), dirPrefix), "-")
+		if pid, err := strconv.Atoi(id); err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			_ = os.RemoveAll(dir)
+		}
+	}
 }
 
 func freePort() (int, error) {

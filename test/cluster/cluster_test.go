@@ -93,6 +93,16 @@ func TestCluster(t *testing.T) {
 		}
 	})
 
+	t.Run("custom resources are installed", func(t *testing.T) {
+		if err := c.InstallCRDs(filepath.Join("..", "..", "config", "crd", "bases")); err != nil {
+			t.Fatal(err)
+		}
+		resources, err := admin.Discovery().ServerResourcesForGroupVersion("jobmesh.dev/v1alpha1")
+		if err != nil || len(resources.APIResources) == 0 {
+			t.Errorf("want jobmesh.dev/v1alpha1 served, got %v, %v", resources, err)
+		}
+	})
+
 	t.Run("a kubeconfig file gives the same access", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "kubeconfig")
 		if err := c.Kubeconfig(path, c.Config()); err != nil {
@@ -170,8 +180,9 @@ func TestClusterDiesWithItsParent(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux has a parent-death signal")
 	}
+	t.Setenv("TMPDIR", t.TempDir())
 	parent := exec.CommandContext(t.Context(), os.Args[0])
-	parent.Env = append(os.Environ(), envParent+"=1", "TMPDIR="+t.TempDir())
+	parent.Env = append(os.Environ(), envParent+"=1")
 	parent.Stderr = os.Stderr
 	out, err := parent.StdoutPipe()
 	if err != nil {
@@ -197,11 +208,23 @@ func TestClusterDiesWithItsParent(t *testing.T) {
 			}
 		}
 		if left == 0 {
-			return
+			break
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("%d processes outlived their parent", left)
 		}
+	}
+
+	// The next cluster clears away what the killed program could not.
+	next, err := cluster.Start(t.Context(), cluster.Options{APIServerOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), "jobmesh-cluster-*")); len(dirs) != 1 {
+		t.Errorf("want the folder of one cluster, got %v", dirs)
+	}
+	if err := next.Stop(); err != nil {
+		t.Error(err)
 	}
 }
 
