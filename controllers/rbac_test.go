@@ -93,10 +93,12 @@ func TestEveryRightIsNeeded(t *testing.T) {
 	}
 	scenario := func(t *testing.T) string {
 		namespace := makeNamespace(t)
-		graceful := meshed().Label("grace", "yes")
+		// Only the Job tells that a grace period of an hour must end after about three seconds.
+		graceful := jobOf(namespace, "graceful", meshed().Label("grace", "yes"))
+		graceful.Spec.ActiveDeadlineSeconds = new(int64(33))
 		create(t, enforce(namespace).Obj(),
-			enforce(namespace).With(func(p *v1alpha1.JobMeshPolicy) { p.Name = "grace" }).Selects("grace", "yes").Priority(1).Grace(1).Obj(),
-			jobOf(namespace, "job", meshed()), jobOf(namespace, "graceful", graceful))
+			enforce(namespace).With(func(p *v1alpha1.JobMeshPolicy) { p.Name = "grace" }).Selects("grace", "yes").Priority(1).Grace(3600).Obj(),
+			jobOf(namespace, "job", meshed()), graceful)
 		return namespace
 	}
 	restore := func() {
