@@ -130,9 +130,9 @@ func words(list ...string) [][]byte {
 	return all
 }
 
-func matches(text []byte, any [][]byte) bool {
+func matches(text []byte, list [][]byte) bool {
 	text = bytes.ToLower(text)
-	for _, w := range any {
+	for _, w := range list {
 		if bytes.Contains(text, w) {
 			return true
 		}

@@ -11,25 +11,25 @@ import "time"
 type Outcome string
 
 const (
-	// OutcomeAccepted: the proxy's agent answered 200, or the command in its container exited 0.
+	// OutcomeAccepted means that the proxy's agent answered 200, or the command in its container exited 0.
 	OutcomeAccepted Outcome = "accepted"
-	// OutcomeRefused: the container runtime could not connect to the port. The agent is not up yet, or has gone:
+	// OutcomeRefused means that the container runtime could not connect to the port. The agent is not up yet, or has gone:
 	// nothing was delivered. It is what most first attempts meet when a short app finishes before its proxy has started.
 	OutcomeRefused Outcome = "refused"
-	// OutcomeForbidden: the agent answered 403, as it does to a peer that is not the pod's own loopback.
+	// OutcomeForbidden means that the agent answered 403, as it does to a peer that is not the pod's own loopback.
 	// The API server's refusal to let this client in is an OutcomeError.
 	OutcomeForbidden Outcome = "forbidden"
-	// OutcomeRejected: whoever listens answered something else: another status, a redirect, or no HTTP at all;
+	// OutcomeRejected means that whoever listens answered something else: another status, a redirect, or no HTTP at all;
 	// or the command exited with another code than 0.
 	OutcomeRejected Outcome = "rejected"
-	// OutcomeTimeout: the context's deadline passed. It covers a request that was sent and never answered, too: an agent
+	// OutcomeTimeout means that the context's deadline passed. It covers a request that was sent and never answered, too: an agent
 	// that means to quit answers before it does anything else, so silence until the deadline is a hung agent or a lost
 	// node, and asking a proxy again that is on its way out after all does no harm.
 	OutcomeTimeout Outcome = "timeout"
-	// OutcomeUnknown: the request was sent, and the stream ended without an answer. The agent may exit before its
+	// OutcomeUnknown means that the request was sent, and the stream ended without an answer. The agent may exit before its
 	// answer is flushed, so the proxy may be quitting.
 	OutcomeUnknown Outcome = "unknown"
-	// OutcomeError: the attempt failed on the way: no connection to the API server, no permission, no such pod, a pod
+	// OutcomeError means that the attempt failed on the way: no connection to the API server, no permission, no such pod, a pod
 	// that no longer runs, or a caller that cancelled.
 	OutcomeError Outcome = "error"
 )
@@ -66,7 +66,7 @@ func Routes() []Route {
 type Protocol string
 
 const (
-	// ProtocolWebSocket: for a port-forward SPDY frames in WebSocket messages, for an exec the v5 channel protocol.
+	// ProtocolWebSocket carries, for a port-forward, SPDY frames in WebSocket messages, for an exec the v5 channel protocol.
 	ProtocolWebSocket Protocol = "WebSocket"
 	// ProtocolSPDY is SPDY/3.1, which every API server speaks.
 	ProtocolSPDY Protocol = "SPDY"

@@ -127,9 +127,9 @@ var portForwardCases = map[string]struct {
 	"503":                     {front: always(status(503)), want: OutcomeError},
 	"502 of a load balancer":  {front: always(plain(502, "<html>")), want: OutcomeError},
 	"200 instead of upgrade":  {front: always(plain(200, "hello")), want: OutcomeError},
-	"a redirect of the API":   {front: func(w http.ResponseWriter, r *http.Request, _ http.Handler) { http.Redirect(w, r, "/", 302) }, want: OutcomeError},
+	"a redirect of the API":   {front: func(w http.ResponseWriter, r *http.Request, _ http.Handler) { http.Redirect(w, r, "/", http.StatusFound) }, want: OutcomeError},
 	"connection cut":          {front: ends(""), want: OutcomeError},
-	"upgrade to another":      {front: always(func(w http.ResponseWriter) { w.Header().Set("Upgrade", "x"); w.WriteHeader(400) }), want: OutcomeError},
+	"upgrade to another":      {front: always(func(w http.ResponseWriter) { w.Header().Set("Upgrade", "x"); w.WriteHeader(http.StatusBadRequest) }), want: OutcomeError},
 	"endless upgrade headers": {front: endlessHeaders, want: OutcomeError},
 
 	"400 on WebSocket": {
@@ -145,7 +145,7 @@ var portForwardCases = map[string]struct {
 		front: onWebSocket(status(403)), kubeletFront: always(plain(500, "sandbox is not running")), want: OutcomeError, wantErr: ErrPodGone,
 	},
 	"no WebSocket, and RBAC forbids create": {
-		front: func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		front: func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
 			if wsstream.IsWebSocketRequest(r) {
 				plain(400, "")(w)
 				return
