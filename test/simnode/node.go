@@ -7,13 +7,12 @@ package simnode
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"crypto/tls"
 
 	"github.com/virtual-kubelet/virtual-kubelet/node"
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +26,7 @@ const nodeIP = "127.0.0.1"
 // Fault is what is wrong with a node's port-forward.
 type Fault int32
 
+// The faults.
 const (
 	FaultNone              Fault = iota // nothing
 	FaultHangBeforeUpgrade              // the request gets no answer

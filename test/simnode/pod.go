@@ -7,6 +7,7 @@
 package simnode
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -257,8 +258,8 @@ func (p *pod) stopAll(now time.Time) bool {
 
 // stopSidecars ends the sidecars one after another, then the Pod.
 func (p *pod) stopSidecars(now time.Time, grace time.Duration) bool {
-	for i := len(p.init) - 1; i >= 0; i-- {
-		if c := p.init[i]; c.sidecar && c.state == running {
+	for _, c := range slices.Backward(p.init) {
+		if c.sidecar && c.state == running {
 			return c.terminate(now, grace)
 		}
 	}

@@ -55,9 +55,10 @@ func TestMeshedJobIsStuckUntilAsked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			job := createJob(t, newNamespace(t), template(corev1.RestartPolicyNever, app(), proxy()))
-			pod := waitPod(t, job, "that is stuck", stuck)
+			waitPod(t, job, "that is stuck", stuck)
 			time.Sleep(500 * time.Millisecond)
-			if pod = waitPod(t, job, "that is still stuck", stuck); pod.Status.Phase != corev1.PodRunning {
+			pod := waitPod(t, job, "that is still stuck", stuck)
+			if pod.Status.Phase != corev1.PodRunning {
 				t.Errorf("want the phase Running, got %s", pod.Status.Phase)
 			}
 

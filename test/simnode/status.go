@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 )
 
 // writeStatuses is one of the writers.
@@ -174,7 +173,7 @@ func (c *container) status(p *pod) corev1.ContainerStatus {
 		ContainerID:  c.id,
 		RestartCount: int32(max(c.attempts-1, 0)),
 		Ready:        c.state == running || c.init && !c.sidecar && c.state == terminated && c.exitCode == 0,
-		Started:      ptr.To(c.state == running),
+		Started:      new(c.state == running),
 	}
 	if c.last != nil {
 		s.LastTerminationState.Terminated = c.last
