@@ -50,11 +50,7 @@ func run(ctx context.Context, args []string, streams genericiooptions.IOStreams)
 	if err == nil {
 		return 0
 	}
-	errs := []error{err}
-	if several, ok := err.(interface{ Unwrap() []error }); ok {
-		errs = several.Unwrap()
-	}
-	for _, err := range errs {
+	for _, err := range separate(err) {
 		fmt.Fprintf(streams.ErrOut, "error: %s\n", sanitize.Text(err.Error()))
 	}
 	if bad, ok := errors.AsType[*inputError](err); ok {
@@ -64,4 +60,17 @@ func run(ctx context.Context, args []string, streams genericiooptions.IOStreams)
 		return exitInput
 	}
 	return exitCluster
+}
+
+// separate takes joined errors apart.
+func separate(err error) []error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	var errs []error
+	for _, err := range joined.Unwrap() {
+		errs = append(errs, separate(err)...)
+	}
+	return errs
 }
