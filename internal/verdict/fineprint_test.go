@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/jobmesh/jobmesh/api/v1alpha1"
+	"github.com/jobmesh/jobmesh/internal/lifecycle"
 	"github.com/jobmesh/jobmesh/internal/policy"
 	build "github.com/jobmesh/jobmesh/test/builders"
 )
@@ -241,6 +242,29 @@ func TestAppFinishedAt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if got := Decide(test{pod: tc.pod}.input()).AppFinishedAt; !got.Equal(tc.want) {
 				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestProxyFact(t *testing.T) {
+	for name, tc := range map[string]struct {
+		pod  *build.Pod
+		want lifecycle.Fact
+	}{
+		"a classic proxy that runs": {stuckPod(), lifecycle.Fact{State: lifecycle.StateRunning}},
+		"a classic proxy that quit": {
+			build.MakePod("pod").App("app", build.Exited(0)).Proxy(build.Exited(0)),
+			lifecycle.Fact{State: lifecycle.StateTerminated, Final: true, FinishedAt: build.FinishedAt},
+		},
+		"a classic proxy without a status": {build.MakePod("pod").Proxy(nil), lifecycle.Fact{State: lifecycle.StateUnknown}},
+		"a native proxy":                   {build.MakePod("pod").NativeProxy(), lifecycle.Fact{State: lifecycle.StateUnknown}},
+		"a gateway":                        {build.MakePod("pod").Proxy(build.Running(), build.Args("proxy", "router")), lifecycle.Fact{State: lifecycle.StateUnknown}},
+		"no proxy":                         {build.MakePod("pod"), lifecycle.Fact{State: lifecycle.StateUnknown}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, ProxyFact(tc.pod.Obj())); diff != "" {
+				t.Errorf("fact (-want +got):\n%s", diff)
 			}
 		})
 	}
