@@ -6,6 +6,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"strings"
@@ -47,8 +48,24 @@ func fromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) e
 			return
 		}
 		if err := flags.Set(f.Name, value); err != nil {
-			wrong = fmt.Errorf("%s: %w", name, err)
+			wrong = fmt.Errorf("%s: %w", name, inPlainWords(err))
 		}
 	})
 	return wrong
+}
+
+// kinds says what a flag takes, by its type.
+var kinds = map[string]string{"int": "a whole number", "bool": "true or false"}
+
+// inPlainWords says what is allowed where a value is not of the flag's type.
+func inPlainWords(err error) error {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	kind, ok := kinds[invalid.GetFlag().Value.Type()]
+	if !ok {
+		return err
+	}
+	return fmt.Errorf("--%s must be %s, not %q", invalid.GetFlag().Name, kind, invalid.GetValue())
 }

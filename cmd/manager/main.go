@@ -6,6 +6,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -23,14 +24,15 @@ const (
 	exitUsage  = 2
 )
 
-func main() { os.Exit(run(os.Args[1:])) }
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr, start)) }
 
-func run(args []string) int {
+func run(args []string, out, errOut io.Writer, start func(operator.Options, logging) error) int {
 	var failed error
 	cmd := command(func(o operator.Options, l logging) { failed = start(o, l) })
 	cmd.SetArgs(args)
+	cmd.SetOut(out)
 	if err := cmd.Execute(); err != nil {
-		fmt.Fprintf(os.Stderr, "Error: %s (see --help)\n", err)
+		fmt.Fprintf(errOut, "Error: %s (see --help)\n", err)
 		return exitUsage
 	}
 	if failed != nil {
@@ -66,6 +68,7 @@ func command(start func(operator.Options, logging)) *cobra.Command {
 		},
 	}
 	addFlags(cmd.Flags(), &o, &l)
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return inPlainWords(err) })
 	return cmd
 }
 

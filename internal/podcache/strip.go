@@ -101,13 +101,14 @@ func stripStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 	for i := range statuses {
 		s := &statuses[i]
 		kept[i] = corev1.ContainerStatus{Name: s.Name, ContainerID: s.ContainerID}
-		switch { // running first, as package lifecycle reads it, should a status ever hold several
-		case s.State.Running != nil:
+		// Each by itself: the API allows one of them to be set, but a decision must not differ where it holds more.
+		if s.State.Running != nil {
 			kept[i].State.Running = &corev1.ContainerStateRunning{}
-		case s.State.Terminated != nil:
-			end := s.State.Terminated
+		}
+		if end := s.State.Terminated; end != nil {
 			kept[i].State.Terminated = &corev1.ContainerStateTerminated{ExitCode: end.ExitCode, Reason: end.Reason, FinishedAt: end.FinishedAt}
-		case s.State.Waiting != nil:
+		}
+		if s.State.Waiting != nil {
 			kept[i].State.Waiting = &corev1.ContainerStateWaiting{}
 		}
 	}
