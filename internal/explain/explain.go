@@ -147,11 +147,15 @@ func (r *Rules) Explain(pod *corev1.Pod, job *batchv1.Job, now time.Time) Explan
 	return e
 }
 
-// remarks name the policies of the pod's namespace that select the pod and do not govern it, or that cannot be read.
+// remarks tell what of the policies has no effect: a fallback that is not allowed, policies that select the pod and do not govern it,
+// or that cannot be read.
 func (r *Rules) remarks(pod *corev1.Pod) []string {
 	var remarks []string
 	ranked := r.rank(pod.Namespace)
 	governing := policy.Govern(pod, ranked)
+	if governing != nil && governing.Spec.Quit != nil && governing.Spec.Quit.Fallback == v1alpha1.QuitFallbackExec && !r.defaults.AllowExecFallback {
+		remarks = append(remarks, "The policy asks for the exec fallback, which counts only where the operator runs with --allow-exec-fallback.")
+	}
 	for i := range ranked {
 		if p := ranked[i].Policy; p != governing && ranked[i].Selects(pod) {
 			remarks = append(remarks, fmt.Sprintf("The policy %q selects the pod too, and ranks lower.", p.Name))
