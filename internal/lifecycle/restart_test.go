@@ -119,5 +119,8 @@ func TestShouldRestartOddExitCodes(t *testing.T) {
 		if !lifecycle.ShouldRestart(container(), corev1.RestartPolicyOnFailure, code) {
 			t.Errorf("exit code %d is not started again under OnFailure", code)
 		}
+		if !lifecycle.ShouldRestart(container(build.Restart(onFailure)), corev1.RestartPolicyNever, code) {
+			t.Errorf("exit code %d is not started again under the container's OnFailure", code)
+		}
 	}
 }

@@ -203,6 +203,14 @@ func TestPodAnnotation(t *testing.T) {
 		})
 	}
 
+	t.Run("without it there is nothing to say", func(t *testing.T) {
+		for _, pod := range []*build.Pod{stuckPod(), stuckPod().Annotation("example.com/mode", "disabled")} {
+			if d := Decide(test{pod: pod}.input()); d.Notes != nil {
+				t.Errorf("notes are %q", d.Notes)
+			}
+		}
+	})
+
 	t.Run("Enforce does not opt in against a policy", func(t *testing.T) {
 		for _, m := range []v1alpha1.Mode{v1alpha1.ModeDryRun, v1alpha1.ModeDisabled} {
 			in := test{pod: stuckPod().Annotation("jobmesh.dev/mode", "Enforce"), with: mode(m)}.input()

@@ -111,6 +111,9 @@ func TestAsked(t *testing.T) {
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("asked again after (-want +got):\n%s", diff)
 			}
+			if !h.Delivered {
+				t.Error("an ask that the proxy may have heard does not count as delivered")
+			}
 			if h.Asks != len(tc.want) || !h.AskedAt.Equal(now) {
 				t.Errorf("%d asks since %s, want %d since %s", h.Asks, h.AskedAt, len(tc.want), now)
 			}
