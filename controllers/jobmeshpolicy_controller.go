@@ -47,7 +47,13 @@ type JobMeshPolicyReconciler struct {
 
 	wakeup  wakeup
 	mu      sync.Mutex
-	written map[types.NamespacedName]time.Time
+	written map[types.NamespacedName]written
+}
+
+// written is the last write of a policy's status.
+type written struct {
+	at         time.Time
+	generation int64
 }
 
 // Changed has the status of a policy looked at again. It may be called from anywhere.
@@ -57,7 +63,7 @@ func (r *JobMeshPolicyReconciler) Changed(policy types.NamespacedName) {
 
 // SetupWithManager adds the controller to the manager.
 func (r *JobMeshPolicyReconciler) SetupWithManager(mgr ctrl.Manager) error {
-	r.written = map[types.NamespacedName]time.Time{}
+	r.written = map[types.NamespacedName]written{}
 	specChanged := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("jobmeshpolicy").
@@ -104,8 +110,7 @@ func (r *JobMeshPolicyReconciler) Reconcile(ctx context.Context, request reconci
 		return reconcile.Result{}, nil
 	}
 	r.Ledger.SetPolicy(key, string(policy.SettingsOf(p, r.Defaults).Mode))
-	newSpec := p.Status.ObservedGeneration == nil || *p.Status.ObservedGeneration != p.Generation
-	if wait := r.untilNextWrite(key); wait > 0 && !newSpec {
+	if wait := r.untilNextWrite(p); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	return reconcile.Result{}, r.write(ctx, p)
@@ -135,14 +140,21 @@ func (r *JobMeshPolicyReconciler) write(ctx context.Context, p *v1alpha1.JobMesh
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.written[key] = r.Clock.Now()
+	r.written[key] = written{r.Clock.Now(), p.Generation}
 	return nil
 }
 
-func (r *JobMeshPolicyReconciler) untilNextWrite(key types.NamespacedName) time.Duration {
+// untilNextWrite lets a new spec be answered at once, but only once: until the cache has seen the answer, another one would conflict
+// with it.
+func (r *JobMeshPolicyReconciler) untilNextWrite(p *v1alpha1.JobMeshPolicy) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.StatusInterval - r.Clock.Since(r.written[key])
+	last := r.written[client.ObjectKeyFromObject(p)]
+	observed := p.Status.ObservedGeneration
+	if last.generation != p.Generation && (observed == nil || *observed != p.Generation) {
+		return 0
+	}
+	return r.StatusInterval - r.Clock.Since(last.at)
 }
 
 func (r *JobMeshPolicyReconciler) forget(key types.NamespacedName) {

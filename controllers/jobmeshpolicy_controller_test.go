@@ -45,7 +45,7 @@ func newPolicyBench(t *testing.T, objects ...client.Object) *policyBench {
 	})
 	b.r = &JobMeshPolicyReconciler{
 		Cached: b.cached, Writer: writer, Ledger: b.Ledger, Clock: b.clock, Defaults: b.Defaults, StatusInterval: DefaultStatusInterval,
-		written: map[types.NamespacedName]time.Time{},
+		written: map[types.NamespacedName]written{},
 	}
 	return b
 }
@@ -123,6 +123,30 @@ func TestANewSpecIsAnsweredAtOnce(t *testing.T) {
 	}
 	b.wantMetric(1, "jobmesh_policies", "default", "DryRun")
 	b.wantMetric(1, "jobmesh_policies")
+}
+
+// TestANewSpecIsAnsweredOnce has the cache show the policy as it was before its first answer.
+func TestANewSpecIsAnsweredOnce(t *testing.T) {
+	p := build.MakePolicy("reap").Obj()
+	p.Generation = 3
+	b := newPolicyBench(t, p)
+	var stale v1alpha1.JobMeshPolicy
+	if err := b.cached.Get(t.Context(), reapKey, &stale); err != nil {
+		t.Fatal(err)
+	}
+	b.look()
+	b.wantWrites(1)
+	b.r.Cached = interceptor.NewClient(b.cached.(client.WithWatch), interceptor.Funcs{
+		Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+			stale.DeepCopyInto(o.(*v1alpha1.JobMeshPolicy))
+			return nil
+		},
+	})
+	b.Ledger.AddReap(reapKey, b.clock.Now())
+	if after := b.look(); after != DefaultStatusInterval {
+		t.Errorf("Looks again in %v, want %v", after, DefaultStatusInterval)
+	}
+	b.wantWrites(1)
 }
 
 func TestReapsSurviveAFailedWrite(t *testing.T) {
