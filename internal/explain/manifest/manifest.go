@@ -128,7 +128,7 @@ func (s *Set) add(doc document, listVersion, listKind string, lists int) error {
 	}
 	if of, isList := strings.CutSuffix(head.Kind, "List"); isList && (head.Items != nil || isKnown(gv.Group, of)) {
 		if lists == maxLists {
-			return fmt.Errorf("Lists are nested more than %d deep", maxLists)
+			return fmt.Errorf("it nests Lists more than %d deep", maxLists)
 		}
 		for _, item := range head.Items {
 			if err := s.add(document{item, doc.strict}, head.APIVersion, of, lists+1); err != nil {

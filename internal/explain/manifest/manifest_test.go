@@ -101,7 +101,7 @@ func TestReadErrors(t *testing.T) {
 		"old Pod":             {"{apiVersion: v1beta3, kind: Pod, metadata: {name: a}}", `Pod "a": apiVersion: Unsupported value: "v1beta3": supported values: "v1"`},
 		"Pod with a typo":     {"{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: app}}", `Pod "a": spec.containers: must be a list, and is string`},
 		"Pod with a bad time": {"{apiVersion: v1, kind: Pod, metadata: {name: a, creationTimestamp: now}}", `Pod "a": `},
-		"Lists in Lists":      {tooDeep + strings.Repeat("]}", maxLists+1), "Lists are nested more than 8 deep"},
+		"Lists in Lists":      {tooDeep + strings.Repeat("]}", maxLists+1), "it nests Lists more than 8 deep"},
 		"deep YAML":           {strings.Repeat("[", 1<<16), "invalid JSON"},
 		"deep flow":           {strings.Repeat("{a: ", 1<<16), "invalid YAML: "},
 		"a lost last line":    {strings.Repeat("a", 1<<16), "this is no Kubernetes object"},
