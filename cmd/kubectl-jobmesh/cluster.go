@@ -25,12 +25,8 @@ import (
 	"github.com/jobmesh/jobmesh/internal/verdict"
 )
 
-const (
-	// requestTimeout bounds one request where --request-timeout does not.
-	requestTimeout = 30 * time.Second
-	// pageSize bounds one page of a list.
-	pageSize = 500
-)
+// pageSize bounds one page of a list.
+const pageSize = 500
 
 // cluster reads one namespace.
 type cluster struct {
@@ -97,9 +93,6 @@ func (o *explainOptions) connect() (*cluster, error) {
 	namespace, _, err := o.cluster.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
 		return nil, err
-	}
-	if config.Timeout == 0 {
-		config.Timeout = requestTimeout
 	}
 	config.QPS, config.Burst = 50, 100
 	config.WarningHandlerWithContext = rest.NoWarnings{}

@@ -39,6 +39,8 @@ func newRootCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return badUsage(cmd.CommandPath(), "%w", err) })
 
 	cluster := genericclioptions.NewConfigFlags(true)
+	// kubectl's own default waits for ever.
+	*cluster.Timeout = "30s"
 	cluster.AddFlags(root.PersistentFlags())
 	root.AddCommand(newExplainCommand(streams, cluster), newVersionCommand(streams))
 	return root
