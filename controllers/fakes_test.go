@@ -103,6 +103,8 @@ type bench struct {
 	// listErr, where set, is what a List past the cache answers. pages counts them.
 	listErr error
 	pages   int
+	// perPage is how many pods the API server puts into a page at most: it may send fewer than it was asked for.
+	perPage int
 	woken   []string
 	changed []string
 }
@@ -118,7 +120,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	}
 	b := &bench{
 		t: t, clock: clocktesting.NewFakeClock(benchTime), registry: prometheus.NewRegistry(), events: events.NewFakeRecorder(1000),
-		quitter: &scriptedQuitter{outcomes: []quit.Outcome{quit.OutcomeAccepted}}, liveReads: map[string]int{},
+		quitter: &scriptedQuitter{outcomes: []quit.Outcome{quit.OutcomeAccepted}}, liveReads: map[string]int{}, perPage: pageSize,
 	}
 	builder := func() *fake.ClientBuilder {
 		return fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.JobMeshPolicy{})
@@ -186,7 +188,7 @@ func (b *bench) liveList(ctx context.Context, c client.WithWatch, list client.Ob
 	if o.Continue != "" {
 		first, _ = strconv.Atoi(o.Continue)
 	}
-	last := min(first+int(o.Limit), len(items))
+	last := min(first+int(o.Limit), first+b.perPage, len(items))
 	// As a decoder does: what the answer does not mention stays as it was.
 	page := list.(*corev1.PodList)
 	page.Items = append(page.Items, items[first:last]...)
