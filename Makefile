@@ -89,6 +89,18 @@ demo: build controlplane ## Show a stuck Job and how it is reaped, on a real con
 run: ## Run the operator from here against the cluster of your kubeconfig; ARGS="…" are its flags.
 	go run ./cmd/manager $(ARGS)
 
+##@ End-to-end
+
+# A folder that keeps the logs of e2e even when it passes; without it they are kept, and their folder is printed, after a failure.
+ARTIFACTS ?=
+
+# What needs the network is fetched first: the node that the tests run beside has none.
+.PHONY: e2e
+e2e: build bin/kustomize ## Run the operator on a real node. Needs root on Linux, or KUBECONFIG=… PROXY_IMAGE=… APP_IMAGE=…
+	go build -C test/e2e -o "$(CURDIR)/bin/e2e" ./cmd/e2e
+	go list -C test/e2e -deps -test ./... >/dev/null
+	ARTIFACTS="$(ARTIFACTS)" bin/e2e go test -C test/e2e -count=1 -timeout 20m -parallel 8 -v $(TEST_ARGS) ./cases
+
 ##@ Build
 
 .PHONY: build
