@@ -100,7 +100,8 @@ type bench struct {
 	// liveReads counts the Gets past the cache, by kind. liveErr, where set, is what they answer.
 	liveReads map[string]int
 	liveErr   error
-	// listErr, where set, is what a List past the cache answers. pages counts them.
+	// listErr, where set, is what a List past the cache answers. pages counts them. mu is for both: a resync runs beside its test.
+	mu      sync.Mutex
 	listErr error
 	pages   int
 	// perPage is how many pods the API server puts into a page at most: it may send fewer than it was asked for.
@@ -168,9 +169,12 @@ func (b *bench) liveGet(ctx context.Context, c client.WithWatch, key client.Obje
 
 // liveList answers as an API server does, page by page; the fake client knows neither pages nor the selector's "!=".
 func (b *bench) liveList(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+	b.mu.Lock()
 	b.pages++
-	if b.listErr != nil {
-		return b.listErr
+	err := b.listErr
+	b.mu.Unlock()
+	if err != nil {
+		return err
 	}
 	var o client.ListOptions
 	o.ApplyOptions(opts)
@@ -196,6 +200,14 @@ func (b *bench) liveList(ctx context.Context, c client.WithWatch, list client.Ob
 		page.Continue = strconv.Itoa(last)
 	}
 	return nil
+}
+
+// lists makes Lists past the cache answer with err, and returns how many pages were asked for since the last call.
+func (b *bench) lists(err error) (pages int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	pages, b.pages, b.listErr = b.pages, 0, err
+	return pages
 }
 
 // reconcile looks at a pod of the namespace default.

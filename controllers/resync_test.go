@@ -149,8 +149,8 @@ func TestResyncReadsPageByPage(t *testing.T) {
 		want = append(want, "default/"+name)
 	}
 	b.resync(&Resync{})
-	if b.pages != 3 {
-		t.Errorf("Read %d pages, want 3", b.pages)
+	if pages := b.lists(nil); pages != 3 {
+		t.Errorf("Read %d pages, want 3", pages)
 	}
 	if diff := cmp.Diff(want, b.suspected()); diff != "" {
 		t.Errorf("Suspected (-want +got):\n%s", diff)
@@ -173,26 +173,25 @@ func TestResyncGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := enforcing(t)
 		b.see(stuck("pod").Obj(), b.live)
-		b.listErr = errServer
+		b.lists(errServer)
 		s := &Resync{Pods: b.PodReconciler, Interval: time.Minute}
 		if err := s.run(t.Context()); !errors.Is(err, errServer) {
 			t.Errorf("Got %v, want the server's error", err)
 		}
-		b.pages = 0
+		b.lists(errServer)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- s.Start(ctx) }()
 		time.Sleep(time.Minute - time.Second)
 		synctest.Wait()
-		if b.pages != 0 {
+		if b.lists(errServer) != 0 {
 			t.Error("The first round did not wait until the controllers have seen the cluster")
 		}
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		if b.pages < 4 || len(b.suspected()) != 0 {
-			t.Errorf("%d rounds in 5 minutes; suspected %v", b.pages, b.suspected())
+		if pages := b.lists(nil); pages < 4 || len(b.suspected()) != 0 {
+			t.Errorf("%d rounds in 5 minutes; suspected %v", pages, b.suspected())
 		}
-		b.listErr = nil
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if len(b.suspected()) != 1 {
