@@ -79,6 +79,7 @@ func TestExecFallback(t *testing.T) {
 	}))
 	s.event(s.stuck(j).Name, "StatusPortDisabled")
 	s.untouched(j)
+	s.held = true
 
 	restore := func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
@@ -119,9 +120,11 @@ func TestOperatorKilled(t *testing.T) {
 	kills++
 	s.must(syscall.Kill(processOf(t, pod.UID), syscall.SIGKILL))
 	s.stuck(j)
+	s.held = true
 	s.completes(j, patience)
 
 	// Whoever leads now does the work.
+	s.held = false
 	s.completes(s.create(meshed(job("sleep 1", named("after")))), patience)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -140,6 +143,7 @@ func TestKubeletStopped(t *testing.T) {
 	s.stuck(before)
 	s.running(during)
 
+	s.held = true
 	resume := func() error { return syscall.Kill(kubelet, syscall.SIGCONT) }
 	defer func() { _ = resume() }()
 	s.must(syscall.Kill(kubelet, syscall.SIGSTOP))

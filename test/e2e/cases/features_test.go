@@ -129,6 +129,7 @@ func TestDryRunToEnforce(t *testing.T) {
 	j := s.create(meshed(job("sleep 1")))
 	s.event(s.stuck(j).Name, "DryRun")
 	s.untouched(j)
+	s.held = true
 	s.setMode(v1alpha1.ModeEnforce)
 	s.completes(j, patience)
 }

@@ -57,10 +57,12 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// aftermath looks at the operator after all tests: it must not have restarted but where a test killed it.
+// aftermath keeps the operator's log and looks at the operator after all tests: it must not have restarted but where a test
+// killed it.
 func aftermath() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	describe(ctx, filepath.Join(artifacts, "operator"), operatorNamespace)
 	pods, err := clientset.CoreV1().Pods(operatorNamespace).List(ctx, metav1.ListOptions{LabelSelector: operatorLabels})
 	if err != nil {
 		return err
@@ -72,7 +74,6 @@ func aftermath() error {
 		}
 	}
 	if restarts > kills {
-		describe(ctx, filepath.Join(artifacts, "operator"), operatorNamespace)
 		return fmt.Errorf("the operator restarted %d times, want at most %d", restarts, kills)
 	}
 	return nil
@@ -111,6 +112,10 @@ func setUp() error {
 func install(ctx context.Context, components ...string) error {
 	image := os.Getenv("IMG")
 	if image == "" {
+		err := kube.Get(ctx, client.ObjectKey{Namespace: operatorNamespace, Name: operatorDeployment}, &appsv1.Deployment{})
+		if err != nil {
+			return fmt.Errorf("the cluster must have the operator, or IMG must name its image: %w", err)
+		}
 		return awaitOperator(ctx)
 	}
 	root, err := filepath.Abs("../../..")
