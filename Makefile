@@ -80,10 +80,12 @@ test: controlplane ## Run every test that needs no root, against that API server
 		JOBMESH_ASSETS="$$assets" KUBEBUILDER_ASSETS="$$assets" go test $(TEST_ARGS) ./...
 
 .PHONY: demo
-# It is compiled as build compiles, so that the packages they share are compiled once.
-demo: build controlplane ## Show a stuck Job and how it is reaped, on a real control plane with a simulated node.
-	@assets=$$(test/controlplane/build.sh) && \
-		JOBMESH_ASSETS="$$assets" KUBEBUILDER_ASSETS="$$assets" CGO_ENABLED=0 go run -trimpath ./test/demo
+# It is compiled as build compiles, so that the packages they share are compiled once. It takes the shell's place, so that
+# what ends make ends it too, in good order.
+demo: ## Show a stuck Job and how it is reaped, on a real control plane with a simulated node.
+	@echo "Building the operator and the demo (minutes the first time, then seconds)"
+	@$(GO_BUILD) -o bin/ ./cmd/manager ./cmd/kubectl-jobmesh ./test/demo
+	@assets=$$(test/controlplane/build.sh) && JOBMESH_ASSETS="$$assets" exec bin/demo
 
 .PHONY: run
 run: ## Run the operator from here against the cluster of your kubeconfig; ARGS="…" are its flags.
