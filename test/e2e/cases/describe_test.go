@@ -19,7 +19,7 @@ func describe(ctx context.Context, dir, namespace string) {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		return
 	}
-	keep := func(file string, args ...string) []byte {
+	keep := func(file string, args ...string) {
 		cmd := exec.CommandContext(ctx, "kubectl", args...)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
@@ -28,7 +28,6 @@ func describe(ctx context.Context, dir, namespace string) {
 		if err := os.WriteFile(filepath.Join(dir, file), out, 0o644); err != nil {
 			fmt.Fprintln(os.Stderr, "e2e:", err)
 		}
-		return out
 	}
 	keep("objects.yaml", "-n", namespace, "get", "pods,jobs,cronjobs,jobmeshpolicies", "-o", "yaml", "--ignore-not-found")
 	keep("describe.txt", "-n", namespace, "describe", "pods,jobs,cronjobs,jobmeshpolicies")

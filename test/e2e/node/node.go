@@ -94,6 +94,26 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 // Stop ends the control plane in good order. The end of the namespaces is for the rest.
 func (n *Node) Stop() error { return n.cluster.Stop() }
 
+// Describe writes what is in the cluster into the folder for logs: a command that failed may not have come to that itself.
+func (n *Node) Describe(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for file, args := range map[string]string{
+		"cluster-objects.yaml": "get pods,jobs,cronjobs,jobmeshpolicies -o yaml",
+		"cluster-describe.txt": "describe pods,jobs",
+		"cluster-events.txt":   "get events --sort-by=.metadata.creationTimestamp -o wide",
+	} {
+		words := append(strings.Fields(args), "--all-namespaces", "--kubeconfig", n.Kubeconfig)
+		out, err := exec.CommandContext(ctx, filepath.Join(n.config.Binaries.Kubernetes, "kubectl"), words...).CombinedOutput()
+		if err == nil {
+			err = os.WriteFile(filepath.Join(n.config.LogDir, file), out, 0o644)
+		}
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "e2e: %s: %v\n", file, err)
+		}
+	}
+}
+
 // Path is the PATH of a command beside the node: kubectl comes from the node's own Kubernetes.
 func (n *Node) Path() string { return n.config.Binaries.Kubernetes + ":" + os.Getenv("PATH") }
 

@@ -79,9 +79,12 @@ func artifacts() (string, func(passed bool), error) {
 		err = os.MkdirAll(dir, 0o755)
 	}
 	return dir, func(passed bool) {
-		if passed && given == "" {
+		if given == "" && passed {
 			_ = os.RemoveAll(dir)
 			return
+		}
+		if given == "" && os.Remove(dir) == nil {
+			return // there was nothing in it
 		}
 		fmt.Println("e2e: logs and descriptions are in", dir)
 	}, err
@@ -158,6 +161,9 @@ func inside(dir string) (int, error) {
 		// There is no network here: what is missing must fail, not hang.
 		"GOPROXY=off", "GOFLAGS=-mod=readonly")
 	code, err := execute(p.Command, environment)
+	if code != 0 && ctx.Err() == nil {
+		n.Describe(ctx)
+	}
 	return code, errors.Join(err, n.Stop())
 }
 
