@@ -22,10 +22,16 @@ import (
 	"github.com/jobmesh/jobmesh/internal/verdict"
 )
 
+const (
+	policyName = "enforce"
+	// reapedPods is how many pods of the cast must be reaped.
+	reapedPods = 3
+)
+
 const policyYAML = `apiVersion: jobmesh.dev/v1alpha1
 kind: JobMeshPolicy
 metadata:
-  name: enforce
+  name: ` + policyName + `
   namespace: ` + governed + `
 spec:
   mode: Enforce
@@ -143,7 +149,10 @@ func (t *telling) summary(ctx context.Context) error {
 	for _, p := range all {
 		t.known.read(p.key(), func(v *view) { t.linef("  %s", p.line(v)) })
 	}
-	t.linef("\nWhat Prometheus sees of it, at the operator's /metrics:\n")
+	t.linef("\nWhat the policy says, and what Prometheus reads at the operator's /metrics:\n")
+	if err := t.policyStatus(ctx); err != nil {
+		return err
+	}
 	if err := t.metrics(ctx); err != nil {
 		return err
 	}
@@ -159,11 +168,29 @@ func (t *telling) summary(ctx context.Context) error {
 	return nil
 }
 
+// policyStatus shows the policy once its status, which the operator writes at most every 10 s, counts every reaped pod.
+func (t *telling) policyStatus(ctx context.Context) error {
+	err := eventually(ctx, "the policy's status", func() error {
+		var policy v1alpha1.JobMeshPolicy
+		if err := t.admin.Get(ctx, client.ObjectKey{Namespace: governed, Name: policyName}, &policy); err != nil {
+			return err
+		}
+		if policy.Status.ReapedPods == nil || *policy.Status.ReapedPods != reapedPods {
+			return fmt.Errorf("it does not count %d reaped pods", reapedPods)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return t.show(ctx, governed, "jobmeshpolicies")
+}
+
 // metrics shows what the operator counted, once it is what it must be.
 func (t *telling) metrics(ctx context.Context) error {
 	want := []string{
-		`jobmesh_reaped_pods_total{namespace="` + governed + `",policy="enforce",result="Succeeded"} 3`,
-		`jobmesh_stuck_pods{namespace="` + ungoverned + `",policy="",reason="DryRun",verdict="Observe"} 1`,
+		fmt.Sprintf("jobmesh_reaped_pods_total{namespace=%q,policy=%q,result=%q} %d", governed, policyName, "Succeeded", reapedPods),
+		fmt.Sprintf("jobmesh_stuck_pods{namespace=%q,policy=%q,reason=%q,verdict=%q} 1", ungoverned, "", verdict.DryRun, verdict.Observe),
 	}
 	return eventually(ctx, "the operator's metrics", func() error {
 		series, err := t.operator.ownMetrics(ctx, "jobmesh_reaped_pods_total", "jobmesh_stuck_pods")
@@ -258,15 +285,14 @@ func (t *telling) line(zero time.Time, f fact) {
 	t.linef("  %+8.2f s  %-20s  %s%s", f.at.Sub(zero).Seconds(), f.job, text, source)
 }
 
+// groups are where the API server serves the resources that are shown.
+var groups = map[string]string{"pods": "/api/v1", "jobs": "/apis/batch/v1", "jobmeshpolicies": "/apis/jobmesh.dev/v1alpha1"}
+
 // show prints what kubectl prints, which is the API server's own table.
 func (t *telling) show(ctx context.Context, namespace string, resources ...string) error {
 	for _, resource := range resources {
 		t.command("kubectl get " + resource + " -n " + namespace)
-		path := "/api/v1/namespaces/" + namespace + "/" + resource
-		if resource == "jobs" {
-			path = "/apis/batch/v1/namespaces/" + namespace + "/" + resource
-		}
-		text, err := t.tables.Get().AbsPath(path).SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Do(ctx).Raw()
+		text, err := t.tables.Get().AbsPath(groups[resource], "namespaces", namespace, resource).SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Do(ctx).Raw()
 		if err != nil {
 			return fmt.Errorf("getting %s: %w", resource, err)
 		}
