@@ -142,9 +142,21 @@ func (r *PodReconciler) reaped(ctx context.Context, pod *corev1.Pod, known ledge
 	ctrl.LoggerFrom(ctx).Info("Reaped the pod", "result", result, "policy", known.Policy, "quitToExit", took.String())
 }
 
+// proxyTerminated tells whether the proxy exited for good, and not because somebody deleted the pod: then the kubelet stopped it.
 func proxyTerminated(pod *corev1.Pod) bool {
 	proxy := verdict.ProxyFact(pod)
-	return proxy.State == lifecycle.StateTerminated && proxy.Final
+	if proxy.State != lifecycle.StateTerminated || !proxy.Final {
+		return false
+	}
+	if pod.DeletionTimestamp == nil {
+		return true
+	}
+	// The timestamp is when the grace period ends; the deletion was asked for before it.
+	var grace time.Duration
+	if pod.DeletionGracePeriodSeconds != nil {
+		grace = time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
+	}
+	return proxy.FinishedAt.Before(pod.DeletionTimestamp.Add(-grace))
 }
 
 // resultOf tells how the pod ended, or will: the kubelet fails a pod of which any container ended with a code other than 0.

@@ -17,9 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -52,6 +50,7 @@ type Options struct {
 // Cluster is a running control plane.
 type Cluster struct {
 	dir       string
+	lock      *os.File
 	logDir    string
 	authority *authority
 	url       string
@@ -96,11 +95,11 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 
 func start(ctx context.Context, options Options) (_ *Cluster, err error) {
 	removeOrphans()
-	dir, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", dirPrefix, os.Getpid()))
+	dir, lock, err := makeDir()
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{dir: dir, logDir: options.LogDir, stopped: make(chan struct{})}
+	c := &Cluster{dir: dir, lock: lock, logDir: options.LogDir, stopped: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Stop())
@@ -187,23 +186,9 @@ func (c *Cluster) Stop() (err error) {
 			all.Go(p.stop)
 		}
 		all.Wait()
-		err = os.RemoveAll(c.dir)
+		err = errors.Join(os.RemoveAll(c.dir), c.lock.Close())
 	})
 	return err
-}
-
-// dirPrefix begins the names of clusters' folders; the ID of the process that started the cluster follows.
-const dirPrefix = "jobmesh-cluster-"
-
-// removeOrphans removes the folders of clusters whose program was killed before it could do so itself.
-func removeOrphans() {
-	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), dirPrefix+"*-*"))
-	for _, dir := range dirs {
-		id, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), dirPrefix), "-")
-		if pid, err := strconv.Atoi(id); err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
-			_ = os.RemoveAll(dir)
-		}
-	}
 }
 
 func freePort() (int, error) {
