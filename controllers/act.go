@@ -103,7 +103,7 @@ func (r *PodReconciler) recordAttempt(ctx context.Context, in verdict.Input, dec
 		log.V(logLevelOf(history)).Info("Failed to ask the proxy to quit", "failures", history.Failures, "error", errorText(result.Err))
 	}
 	r.Metrics.QuitAttempted(in.Pod.Namespace, in.Settings.Policy, result.Outcome, result.Route, result.Duration)
-	if result.Outcome == quit.OutcomeAccepted && !decision.AppFinishedAt.IsZero() {
+	if result.Outcome == quit.OutcomeAccepted && history.Asks == 1 && !decision.AppFinishedAt.IsZero() {
 		r.Metrics.QuitAccepted(now.Sub(decision.AppFinishedAt))
 	}
 	r.announceFailure(in.Pod, result, history)

@@ -27,6 +27,7 @@ import (
 
 	"github.com/jobmesh/jobmesh/api/v1alpha1"
 	"github.com/jobmesh/jobmesh/internal/ledger"
+	"github.com/jobmesh/jobmesh/internal/metrics"
 	"github.com/jobmesh/jobmesh/internal/policy"
 )
 
@@ -40,6 +41,7 @@ type JobMeshPolicyReconciler struct {
 	Writer client.StatusClient
 	// Ledger knows the pods. Its changes reach this controller through Changed.
 	Ledger   *ledger.Ledger
+	Metrics  *metrics.Recorder
 	Clock    clock.PassiveClock
 	Defaults policy.Defaults
 	// StatusInterval is the least time between two writes of one policy's status.
@@ -101,6 +103,7 @@ func (r *JobMeshPolicyReconciler) Reconcile(ctx context.Context, request reconci
 	p := &v1alpha1.JobMeshPolicy{}
 	if err := r.Cached.Get(ctx, key, p); apierrors.IsNotFound(err) {
 		r.Ledger.DropPolicy(key)
+		r.Metrics.PolicyGone(key.Namespace, key.Name)
 		r.forget(key)
 		return reconcile.Result{}, nil
 	} else if err != nil {

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/jobmesh/jobmesh/api/v1alpha1"
+	"github.com/jobmesh/jobmesh/internal/metrics"
 	build "github.com/jobmesh/jobmesh/test/builders"
 )
 
@@ -44,7 +45,7 @@ func newPolicyBench(t *testing.T, objects ...client.Object) *policyBench {
 		},
 	})
 	b.r = &JobMeshPolicyReconciler{
-		Cached: b.cached, Writer: writer, Ledger: b.Ledger, Clock: b.clock, Defaults: b.Defaults, StatusInterval: DefaultStatusInterval,
+		Cached: b.cached, Writer: writer, Ledger: b.Ledger, Metrics: b.Metrics, Clock: b.clock, Defaults: b.Defaults, StatusInterval: DefaultStatusInterval,
 		written: map[types.NamespacedName]written{},
 	}
 	return b
@@ -200,11 +201,14 @@ func TestAPolicyThatIsGoneIsForgotten(t *testing.T) {
 	b.look()
 	b.wantMetric(1, "jobmesh_policies")
 	b.Ledger.AddReap(reapKey, b.clock.Now())
+	b.Metrics.PodReaped(reapKey.Namespace, reapKey.Name, metrics.ResultSucceeded)
+	b.wantMetric(1, "jobmesh_reaped_pods_total")
 	if err := b.cached.Delete(t.Context(), build.MakePolicy("reap").Obj()); err != nil {
 		t.Fatal(err)
 	}
 	b.look()
 	b.wantMetric(0, "jobmesh_policies")
+	b.wantMetric(0, "jobmesh_reaped_pods_total")
 	if reaps := b.Ledger.TakeReaps(reapKey); reaps.Pods != 0 {
 		t.Errorf("%d reaps wait for a policy of that name", reaps.Pods)
 	}

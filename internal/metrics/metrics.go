@@ -96,6 +96,13 @@ func (r *Recorder) ProxyExited(sinceAsked time.Duration) {
 	r.quitToProxy.Observe(max(0, sinceAsked.Seconds()))
 }
 
+// PolicyGone drops the series of a policy that was deleted, so that ever new names cost nothing.
+func (r *Recorder) PolicyGone(namespace, policy string) {
+	labels := prometheus.Labels{"namespace": namespace, "policy": policy}
+	r.attempts.DeletePartialMatch(labels)
+	r.reaped.DeletePartialMatch(labels)
+}
+
 // NamespaceGone drops the series of a namespace that holds neither pods of Jobs nor policies any more.
 func (r *Recorder) NamespaceGone(namespace string) {
 	labels := prometheus.Labels{"namespace": namespace}

@@ -134,6 +134,16 @@ func TestANamespaceGoes(t *testing.T) {
 	}
 }
 
+func TestAPolicyGoes(t *testing.T) {
+	registry, book, recorder := newRecorder(t)
+	script(book, recorder)
+	recorder.PolicyGone("default", "reap")
+	recorder.PolicyGone("default", "look") // of the same name in another namespace
+	if n, err := testutil.GatherAndCount(registry, "jobmesh_quit_attempts_total", "jobmesh_reaped_pods_total"); err != nil || n != 2 {
+		t.Errorf("%d series are left, %v; want the two of the other policy", n, err)
+	}
+}
+
 func TestGaugesVanishWithTheirPods(t *testing.T) {
 	registry, book, recorder := newRecorder(t)
 	script(book, recorder)

@@ -104,8 +104,13 @@ func managerOptions(scheme *runtime.Scheme, o Options) ctrl.Options {
 		LeaderElectionID:              leaseName,
 		LeaderElectionNamespace:       o.LeaderElectionNamespace,
 		LeaderElectionReleaseOnCancel: true,
-		GracefulShutdownTimeout:       new(2 * o.ShutdownGrace),
-		Controller:                    config.Controller{SkipNameValidation: new(o.Registry != nil)},
+		// A replica that waits asks for the lease every one to 2.2 seconds, so that an update of the operator stops reaping for no
+		// longer than that. A leader that died is succeeded when its lease has run out.
+		LeaseDuration:           new(15 * time.Second),
+		RenewDeadline:           new(10 * time.Second),
+		RetryPeriod:             new(time.Second),
+		GracefulShutdownTimeout: new(2 * o.ShutdownGrace),
+		Controller:              config.Controller{SkipNameValidation: new(o.Registry != nil)},
 	}
 	if len(o.Namespaces) > 0 {
 		options.Cache.DefaultNamespaces = map[string]cache.Config{}
@@ -133,6 +138,7 @@ func addControllers(mgr ctrl.Manager, restConfig *rest.Config, o Options) error 
 	if err != nil {
 		return fmt.Errorf("registering the metrics: %w", err)
 	}
+	policies.Metrics = recorder
 	quitter, err := quit.NewClient(restConfig)
 	if err != nil {
 		return fmt.Errorf("making the quit client: %w", err)

@@ -217,6 +217,23 @@ func removeCgroup(group string) error {
 // podControllers are what the kubelet looks for in the cgroup that it is given, as far as the machine has them.
 var podControllers = []string{"cpu", "cpuset", "memory", "hugetlb", "pids"}
 
+// handOn gives the cgroups below a version 2 root its controllers, where an init system has not done so.
+func handOn(root string) error {
+	there, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
+	if err != nil {
+		return err
+	}
+	for _, controller := range strings.Fields(string(there)) {
+		if !slices.Contains(podControllers, controller) {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+"+controller), 0o644); err != nil {
+			return fmt.Errorf("handing the cgroup controller %s on: %w", controller, err)
+		}
+	}
+	return nil
+}
+
 // makeCgroups creates the cgroup in every hierarchy. In version 1 a new cpuset is empty, and holds processes only once it has CPUs
 // and memory; in version 2 a cgroup has only the controllers that its parent hands on.
 func makeCgroups(group string) error {
@@ -224,16 +241,12 @@ func makeCgroups(group string) error {
 	if err != nil {
 		return err
 	}
-	for _, root := range roots {
-		there, _ := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
-		for _, controller := range strings.Fields(string(there)) {
-			if !slices.Contains(podControllers, controller) {
-				continue
-			}
-			if err := os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+"+controller), 0o644); err != nil {
-				return fmt.Errorf("handing the cgroup controller %s on: %w", controller, err)
-			}
+	if len(roots) == 1 {
+		if err := handOn(roots[0]); err != nil {
+			return err
 		}
+	}
+	for _, root := range roots {
 		if err := os.Mkdir(filepath.Join(root, group), 0o755); err != nil && !os.IsExist(err) {
 			return fmt.Errorf("creating a cgroup: %w", err)
 		}
