@@ -67,7 +67,7 @@ func run() int {
 		s.linef("")
 		s.linef("%s %s", s.bad("The demo failed:"), err)
 		if logs != "" {
-			s.linef("The logs are in %s", logs)
+			s.linef("The logs are in %s; all else is cleaned up.", logs)
 		}
 		return 1
 	case cleanupErr != nil:

@@ -11,9 +11,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,8 +38,6 @@ const (
 	restartBackOff = 2 * time.Second
 	// patience bounds every wait. On an idle machine each takes a few seconds.
 	patience = 60 * time.Second
-	// dirPrefix begins the names of demos' folders; the process ID follows.
-	dirPrefix = "jobmesh-demo-"
 )
 
 // rig is what runs. Its zero value stops too.
@@ -56,8 +52,7 @@ type rig struct {
 
 // start starts everything, and tells of each step.
 func (r *rig) start(ctx context.Context, s *screen, heard func(line []byte)) (err error) {
-	removeOrphans()
-	if r.dir, err = os.MkdirTemp("", fmt.Sprintf("%s%d-", dirPrefix, os.Getpid())); err != nil {
+	if r.dir, err = os.MkdirTemp("", "jobmesh-demo-"); err != nil {
 		return err
 	}
 	if err := os.Mkdir(r.logDir(), 0o700); err != nil {
@@ -90,11 +85,10 @@ func (r *rig) start(ctx context.Context, s *screen, heard func(line []byte)) (er
 	if err != nil {
 		return err
 	}
-	kubeconfig := filepath.Join(r.dir, "operator.kubeconfig")
-	if err := r.cluster.Kubeconfig(kubeconfig, account); err != nil {
+	if err := r.cluster.Kubeconfig(r.kubeconfig(), account); err != nil {
 		return err
 	}
-	if r.operator, err = startOperator(ctx, kubeconfig, filepath.Join(r.logDir(), "operator.log"), heard); err != nil {
+	if r.operator, err = startOperator(ctx, r.kubeconfig(), filepath.Join(r.logDir(), "operator.log"), heard); err != nil {
 		return err
 	}
 	s.step(began, "the operator runs (bin/manager), with the rights of that ServiceAccount and no others")
@@ -181,30 +175,15 @@ func (r *rig) stop(keepLogs bool) (logs string, err error) {
 		return "", err
 	}
 	if keepLogs {
-		kept, keepErr := os.MkdirTemp("", dirPrefix+"logs-")
-		if keepErr == nil {
-			keepErr = os.Rename(r.logDir(), kept)
-		}
-		if keepErr == nil {
-			logs = kept
-		}
-		err = errors.Join(err, keepErr)
+		_ = os.Remove(r.kubeconfig())
+		return r.logDir(), err
 	}
-	return logs, errors.Join(err, os.RemoveAll(r.dir))
+	return "", errors.Join(err, os.RemoveAll(r.dir))
 }
+
+func (r *rig) kubeconfig() string { return filepath.Join(r.dir, "operator.kubeconfig") }
 
 func (r *rig) logDir() string { return filepath.Join(r.dir, "logs") }
-
-// removeOrphans removes the folders of demos that were killed before they could do so themselves.
-func removeOrphans() {
-	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), dirPrefix+"*-*"))
-	for _, dir := range dirs {
-		id, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), dirPrefix), "-")
-		if pid, err := strconv.Atoi(id); err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
-			_ = os.RemoveAll(dir)
-		}
-	}
-}
 
 // eventually tries until it works.
 func eventually(ctx context.Context, what string, try func() error) error {

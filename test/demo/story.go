@@ -236,7 +236,7 @@ func (t *telling) check(ctx context.Context, all []*part) error {
 
 // follow shows what happens to some Jobs, until the last thing has happened to each of them.
 func (t *telling) follow(ctx context.Context, zero time.Time, parts []*part, last kind) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("it took too long"))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it did not go on within %s", patience))
 	defer cancel()
 	for {
 		done := true
