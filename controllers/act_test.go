@@ -71,7 +71,7 @@ func TestAStaleCacheHarmsNobody(t *testing.T) {
 			}
 			b.reconcile("pod")
 			b.wantAsks(0)
-			if got := b.recall("pod").Reason; got != tc.wantReason {
+			if got := b.recall().Reason; got != tc.wantReason {
 				t.Errorf("The ledger says %q, want %q", got, tc.wantReason)
 			}
 			if b.slots.InUse() != 0 {
@@ -91,7 +91,7 @@ func TestAStaleCacheHarmsNobody(t *testing.T) {
 	t.Run("an error of the API server is returned, and nobody asked", func(t *testing.T) {
 		b := enforcing(t, stuck("pod").Obj())
 		b.liveErr = errServer
-		if b.reconcileError("pod"); b.recall("pod").History.Failures != 0 {
+		if _ = b.reconcileError(); b.recall().History.Failures != 0 {
 			t.Error("The error counts as a failed attempt")
 		}
 		b.wantAsks(0)
@@ -155,8 +155,8 @@ func TestOutcomes(t *testing.T) {
 			if after < tc.wantMin || after > tc.wantMax {
 				t.Errorf("Looks again in %v, want %v to %v", after, tc.wantMin, tc.wantMax)
 			}
-			h := b.recall("pod").History
-			got := remembered{h.Failures, h.Refusals, h.Asks, h.Delivered, b.recall("pod").Reason}
+			h := b.recall().History
+			got := remembered{h.Failures, h.Refusals, h.Asks, h.Delivered, b.recall().Reason}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("History (-want +got):\n%s", diff)
 			}
@@ -192,7 +192,7 @@ func TestTheProxyRestartsAfterTheQuit(t *testing.T) {
 		b.see(stuck("pod").With(runOf("run-"+string(rune('a'+run)))).Obj(), b.cached, b.live)
 		after := b.reconcile("pod").RequeueAfter
 		b.wantAsks(run + 1)
-		if known := b.recall("pod"); known.Reason != verdict.Backoff || known.History.Failures != run+1 || known.History.Delivered || known.Reaped {
+		if known := b.recall(); known.Reason != verdict.Backoff || known.History.Failures != run+1 || known.History.Delivered || known.Reaped {
 			t.Errorf("After restart %d the ledger says %+v", run+1, known)
 		}
 		waits = append(waits, after)

@@ -220,9 +220,10 @@ func (b *bench) reconcile(name string) reconcile.Result {
 	return result
 }
 
-func (b *bench) reconcileError(name string) error {
+// reconcileError looks at the pod named pod, and wants an error.
+func (b *bench) reconcileError() error {
 	b.t.Helper()
-	result, err := b.Reconcile(b.t.Context(), requestFor(name))
+	result, err := b.Reconcile(b.t.Context(), requestFor("pod"))
 	if err == nil {
 		b.t.Fatalf("Reconcile returned no error but %+v", result)
 	}
@@ -262,8 +263,9 @@ func (b *bench) lose(pod *corev1.Pod, where ...client.Client) {
 	}
 }
 
-func (b *bench) recall(name string) ledger.Record {
-	known, _ := b.Ledger.Peek(client.ObjectKey{Namespace: "default", Name: name})
+// recall returns what is known of the pod named pod.
+func (b *bench) recall() ledger.Record {
+	known, _ := b.Ledger.Peek(client.ObjectKey{Namespace: "default", Name: "pod"})
 	return known
 }
 

@@ -72,11 +72,11 @@ func (r *PodReconciler) jobDeadline(ctx context.Context, pod *corev1.Pod) (time.
 	var job batchv1.Job
 	owner := verdict.JobOf(pod)
 	err := r.Live.Get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: owner.Name}, &job)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return time.Time{}, fmt.Errorf("reading the Job: %w", err)
-	}
-	if err != nil || job.UID != owner.UID {
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && job.UID != owner.UID:
 		return time.Time{}, nil // the Job is gone, and its pods will follow
+	case err != nil:
+		return time.Time{}, fmt.Errorf("reading the Job: %w", err)
 	}
 	return policy.JobDeadline(&job), nil
 }

@@ -84,15 +84,15 @@ func TestTheJobsDeadlineCutsTheGracePeriod(t *testing.T) {
 	t.Run("an error of the API server is tried again", func(t *testing.T) {
 		b := newBench(t, stuck("pod").Obj(), build.MakePolicy("reap").Grace(60).Obj())
 		b.liveErr = errServer
-		if err := b.reconcileError("pod"); !errors.Is(err, errServer) {
+		if err := b.reconcileError(); !errors.Is(err, errServer) {
 			t.Errorf("Got %v", err)
 		}
 		b.liveErr = nil
 		if err := b.live.Create(t.Context(), jobWithDeadline(100, "job-uid")); err != nil {
 			t.Fatal(err)
 		}
-		if after := b.reconcile("pod").RequeueAfter; after != 8*time.Second || b.recall("pod").Reason != verdict.GracePeriod {
-			t.Errorf("%s for %v", b.recall("pod").Reason, after)
+		if after := b.reconcile("pod").RequeueAfter; after != 8*time.Second || b.recall().Reason != verdict.GracePeriod {
+			t.Errorf("%s for %v", b.recall().Reason, after)
 		}
 	})
 }

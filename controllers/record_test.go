@@ -139,7 +139,7 @@ func TestThePodLeavesTheCache(t *testing.T) {
 		b.reconcile("pod")
 		b.see(endedPod("pod", corev1.PodSucceeded).Obj(), b.cached, b.live)
 		b.liveErr = errServer
-		if err := b.reconcileError("pod"); !errors.Is(err, errServer) {
+		if err := b.reconcileError(); !errors.Is(err, errServer) {
 			t.Errorf("Got %v", err)
 		}
 		b.liveErr = nil
@@ -286,7 +286,7 @@ func TestNoPodNamesInMetrics(t *testing.T) {
 func TestTheGraceStartsAnewWithThePod(t *testing.T) {
 	b := newBench(t, stuck("pod").Obj(), build.MakePolicy("reap").Grace(600).Obj())
 	b.reconcile("pod")
-	if seen := b.recall("pod").History.SeenFinished; !seen.Equal(benchTime) {
+	if seen := b.recall().History.SeenFinished; !seen.Equal(benchTime) {
 		t.Errorf("First seen finished at %v, want %v", seen, benchTime)
 	}
 	// Every container starts anew, and the app finishes for a second time.
@@ -295,7 +295,7 @@ func TestTheGraceStartsAnewWithThePod(t *testing.T) {
 	b.clock.Step(time.Hour)
 	again := build.MakePod("pod").App("app", build.ExitedAt(0, b.clock.Now())).Proxy(build.Running()).Obj()
 	b.see(again, b.cached, b.live)
-	if after := b.reconcile("pod").RequeueAfter; after != 10*time.Minute || b.recall("pod").Reason != verdict.GracePeriod {
-		t.Errorf("%s for %v, want the whole grace period", b.recall("pod").Reason, after)
+	if after := b.reconcile("pod").RequeueAfter; after != 10*time.Minute || b.recall().Reason != verdict.GracePeriod {
+		t.Errorf("%s for %v, want the whole grace period", b.recall().Reason, after)
 	}
 }

@@ -101,7 +101,7 @@ func TestASuspectIsReadLiveUntilTheCacheAgrees(t *testing.T) {
 	b.see(stuck("pod").Obj(), b.live)
 	b.resync(&Resync{})
 	b.liveErr = errServer
-	b.reconcileError("pod") // does not clear the suspicion
+	_ = b.reconcileError() // does not clear the suspicion
 	b.liveErr = nil
 	b.quitter.outcomes = []quit.Outcome{quit.OutcomeRefused, quit.OutcomeError, quit.OutcomeAccepted}
 	for range 3 {

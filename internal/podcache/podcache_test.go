@@ -32,14 +32,14 @@ import (
 )
 
 // filled returns a Job's pod with every field of the API set.
-func filled(t testing.TB, change ...any) *corev1.Pod {
+func filled(t testing.TB) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{}
-	randfill.NewWithSeed(1).NilChance(0).NumElements(2, 2).MaxDepth(30).Funcs(append([]any{
+	randfill.NewWithSeed(1).NilChance(0).NumElements(2, 2).MaxDepth(30).Funcs(
 		func(m *metav1.FieldsV1, _ randfill.Continue) { *m = *metav1.NewFieldsV1(`{"f:a":{}}`) },
 		func(t *metav1.Time, _ randfill.Continue) { *t = metav1.Time{Time: build.Start} },
 		func(t *metav1.MicroTime, _ randfill.Continue) { *t = metav1.MicroTime{Time: build.Start} },
-	}, change...)...).Fill(pod)
+	).Fill(pod)
 	pod.OwnerReferences[0].APIVersion, pod.OwnerReferences[0].Kind, pod.OwnerReferences[0].Controller = "batch/v1", "Job", new(true)
 	pod.OwnerReferences[1].Controller = new(false)
 	pod.Annotations = map[string]string{"other": "x"}
