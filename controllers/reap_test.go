@@ -19,6 +19,7 @@ import (
 	"github.com/jobmesh/jobmesh/api/v1alpha1"
 	"github.com/jobmesh/jobmesh/internal/operator"
 	"github.com/jobmesh/jobmesh/test/builders"
+	"github.com/jobmesh/jobmesh/test/cluster"
 	"github.com/jobmesh/jobmesh/test/simnode"
 )
 
@@ -86,6 +87,7 @@ func TestJobsEndAsWithoutAMesh(t *testing.T) {
 		wantEnd     batchv1.JobConditionType
 		wantResult  string // of the reaped pod
 		wantAppRuns int32
+		needs       cluster.Feature
 	}{
 		"the app succeeds": {pod: meshed(), wantEnd: batchv1.JobComplete, wantResult: "Succeeded"},
 		"the app fails under Never": {
@@ -98,7 +100,7 @@ func TestJobsEndAsWithoutAMesh(t *testing.T) {
 		"a restart rule brings the app back under Never": {
 			pod: builders.MakePod("template").App("app", nil, builders.Restart(corev1.ContainerRestartPolicyNever),
 				builders.Rule(corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleOnExitCodesOpIn, 42)).Proxy(nil),
-			scripts: scripts(runs(0, 42, 0)), wantEnd: batchv1.JobComplete, wantResult: "Succeeded", wantAppRuns: 2},
+			scripts: scripts(runs(0, 42, 0)), wantEnd: batchv1.JobComplete, wantResult: "Succeeded", wantAppRuns: 2, needs: cluster.RestartRules},
 		"two apps, one slower": {
 			pod:     meshed().App("uploader", nil),
 			scripts: scripts(simnode.Script{Containers: map[string]simnode.ContainerScript{"uploader": {Run: second}}}),
@@ -144,6 +146,9 @@ func TestJobsEndAsWithoutAMesh(t *testing.T) {
 			n++
 			jobName := "job-" + string(rune('a'+n-1))
 			t.Run(name, func(t *testing.T) {
+				if why := testCluster.Lacks(tc.needs); why != "" {
+					t.Skip(why)
+				}
 				t.Parallel()
 				g := NewWithT(t)
 				job := jobOf(namespace, jobName, tc.pod, tc.scripts...)
@@ -174,9 +179,11 @@ func TestJobsEndAsWithoutAMesh(t *testing.T) {
 	g := NewWithT(t)
 	var succeeded, failed float64
 	for _, tc := range tests {
-		if tc.wantResult == "Failed" {
+		switch {
+		case testCluster.Lacks(tc.needs) != "":
+		case tc.wantResult == "Failed":
 			failed++
-		} else {
+		default:
 			succeeded++
 		}
 	}

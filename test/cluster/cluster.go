@@ -16,10 +16,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/rest"
 
 	"github.com/jobmesh/jobmesh/test/controlplane"
@@ -53,6 +55,7 @@ type Cluster struct {
 	lock      *os.File
 	logDir    string
 	authority *authority
+	version   *version.Version
 	url       string
 	config    *rest.Config
 	processes []*process
@@ -108,6 +111,9 @@ func start(ctx context.Context, options Options) (_ *Cluster, err error) {
 	if c.logDir == "" {
 		c.logDir = dir
 	}
+	if c.version, err = releaseOf(ctx, options.Assets); err != nil {
+		return nil, err
+	}
 	if c.authority, err = newAuthority(dir, options.APIServerAddresses...); err != nil {
 		return nil, err
 	}
@@ -133,7 +139,7 @@ func start(ctx context.Context, options Options) (_ *Cluster, err error) {
 	}
 	// The API server retries until etcd answers, so both may start at once.
 	apiServer, err := c.run(options.Assets, "kube-apiserver",
-		append(apiServerFlags(c.authority, etcdURL, apiPort, options.APIServerOnly), options.APIServerFlags...))
+		slices.Concat(apiServerFlags(c.authority, etcdURL, apiPort, options.APIServerOnly), gates(c.version), options.APIServerFlags))
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +154,7 @@ func start(ctx context.Context, options Options) (_ *Cluster, err error) {
 	if err != nil {
 		return nil, err
 	}
-	manager, err := c.run(options.Assets, "kube-controller-manager", append(managerFlags, options.ControllerManagerFlags...))
+	manager, err := c.run(options.Assets, "kube-controller-manager", slices.Concat(managerFlags, gates(c.version), options.ControllerManagerFlags))
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +162,7 @@ func start(ctx context.Context, options Options) (_ *Cluster, err error) {
 	if err != nil {
 		return nil, err
 	}
-	scheduler, err := c.run(options.Assets, "kube-scheduler", append(schedulerFlags, options.SchedulerFlags...))
+	scheduler, err := c.run(options.Assets, "kube-scheduler", slices.Concat(schedulerFlags, gates(c.version), options.SchedulerFlags))
 	if err != nil {
 		return nil, err
 	}
