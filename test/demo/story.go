@@ -75,7 +75,8 @@ func (t *telling) stuckJob(ctx context.Context) error {
 			return err
 		}
 	}
-	t.linef("Two Jobs start, in the namespaces %s and %s. The app in each runs for 2 s; istio-proxy runs beside it.\n", governed, ungoverned)
+	t.linef("Two Jobs start, in the namespaces %s and %s. The app in each runs for 2 s; istio-proxy runs beside it.", governed, ungoverned)
+	t.linef("The seconds tell when a fact became known, the brackets from where.\n")
 	began := time.Now()
 	if err := t.follow(ctx, began, []*part{nightly, invoices}, appFinished); err != nil {
 		return err
@@ -87,7 +88,7 @@ func (t *telling) stuckJob(ctx context.Context) error {
 	if err := t.show(ctx, governed, "jobs", "pods"); err != nil {
 		return err
 	}
-	t.linef("The operator sees it. Without a policy it reports stuck pods and touches nothing. One line of `explain`:\n")
+	t.linef("\nThe operator sees it. Without a policy it reports stuck pods and touches nothing. One line of `explain`:\n")
 	return t.explain(ctx, nightly, verdict.DryRun)
 }
 
@@ -153,6 +154,7 @@ func (t *telling) summary(ctx context.Context) error {
 	if err := t.policyStatus(ctx); err != nil {
 		return err
 	}
+	t.linef("")
 	if err := t.metrics(ctx); err != nil {
 		return err
 	}
@@ -290,7 +292,10 @@ var groups = map[string]string{"pods": "/api/v1", "jobs": "/apis/batch/v1", "job
 
 // show prints what kubectl prints, which is the API server's own table.
 func (t *telling) show(ctx context.Context, namespace string, resources ...string) error {
-	for _, resource := range resources {
+	for i, resource := range resources {
+		if i > 0 {
+			t.linef("")
+		}
 		t.command("kubectl get " + resource + " -n " + namespace)
 		text, err := t.tables.Get().AbsPath(groups[resource], "namespaces", namespace, resource).SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Do(ctx).Raw()
 		if err != nil {
@@ -303,7 +308,6 @@ func (t *telling) show(ctx context.Context, namespace string, resources ...strin
 		if err := printers.NewTablePrinter(printers.PrintOptions{}).PrintObj(table, t); err != nil {
 			return err
 		}
-		t.linef("")
 	}
 	return nil
 }
