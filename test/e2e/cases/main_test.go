@@ -11,13 +11,10 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -26,22 +23,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/jobmesh/jobmesh/api/v1alpha1"
+	"github.com/jobmesh/jobmesh/test/e2e/deploy"
+	"github.com/jobmesh/jobmesh/test/e2e/workload"
 )
 
 // Where and as what config/default installs the operator.
 const (
-	operatorNamespace  = "jobmesh-system"
-	operatorDeployment = "jobmesh-controller-manager"
-	operatorLabels     = "app.kubernetes.io/name=jobmesh,app.kubernetes.io/component=controller-manager"
+	operatorNamespace = deploy.Namespace
+	operatorLabels    = deploy.Labels
 )
 
 // The cluster, the images and the folder for what is worth keeping, from the environment.
 var (
-	kube       client.Client
-	clientset  *kubernetes.Clientset
-	appImage   = os.Getenv("APP_IMAGE")
-	proxyImage = os.Getenv("PROXY_IMAGE")
-	artifacts  = os.Getenv("ARTIFACTS")
+	kube      client.Client
+	clientset *kubernetes.Clientset
+	artifacts = os.Getenv("ARTIFACTS")
 )
 
 func TestMain(m *testing.M) {
@@ -80,7 +76,7 @@ func aftermath() error {
 }
 
 func setUp() error {
-	if appImage == "" || proxyImage == "" || os.Getenv("KUBECONFIG") == "" {
+	if workload.AppImage == "" || workload.ProxyImage == "" || os.Getenv("KUBECONFIG") == "" {
 		return fmt.Errorf("there is no cluster to test on: run make e2e")
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
@@ -107,88 +103,9 @@ func setUp() error {
 	return nil
 }
 
-// install installs the operator with kustomize, as a user does: config/default with the image's name, and the given components.
-// A cluster that has the operator may be tested without IMG.
+// install installs the operator with the given components.
 func install(ctx context.Context, components ...string) error {
-	image := os.Getenv("IMG")
-	if image == "" {
-		err := kube.Get(ctx, client.ObjectKey{Namespace: operatorNamespace, Name: operatorDeployment}, &appsv1.Deployment{})
-		if err != nil {
-			return fmt.Errorf("the cluster must have the operator, or IMG must name its image: %w", err)
-		}
-		return awaitOperator(ctx)
-	}
-	root, err := filepath.Abs("../../..")
-	if err != nil {
-		return err
-	}
-	// Kustomize takes resources by relative path only, so the overlay lies in the checkout, outside git.
-	if err := os.MkdirAll(filepath.Join(root, "dist"), 0o755); err != nil {
-		return err
-	}
-	overlay, err := os.MkdirTemp(filepath.Join(root, "dist"), "e2e-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(overlay) }()
-
-	kustomize := filepath.Join(root, "bin/kustomize")
-	if _, err := run(ctx, overlay, kustomize, "create", "--resources", "../../config/default"); err != nil {
-		return err
-	}
-	if _, err := run(ctx, overlay, kustomize, "edit", "set", "image", "jobmesh-controller="+image); err != nil {
-		return err
-	}
-	for _, component := range components {
-		if _, err := run(ctx, overlay, kustomize, "edit", "add", "component", "../../config/components/"+component); err != nil {
-			return err
-		}
-	}
-	rendered, err := run(ctx, overlay, kustomize, "build", ".")
-	if err != nil {
-		return err
-	}
-	manifest := filepath.Join(overlay, "install.yaml")
-	if err := os.WriteFile(manifest, []byte(rendered), 0o600); err != nil {
-		return err
-	}
-	if _, err := run(ctx, overlay, "kubectl", "apply", "-f", manifest); err != nil {
-		return err
-	}
-	return awaitOperator(ctx)
+	return deploy.Operator(ctx, kube, "../../..", components...)
 }
 
-// awaitOperator waits until every replica of the Deployment's newest revision is ready, and no other is left.
-func awaitOperator(ctx context.Context) error {
-	key := client.ObjectKey{Namespace: operatorNamespace, Name: operatorDeployment}
-	var last error
-	for {
-		deployment := &appsv1.Deployment{}
-		if last = kube.Get(ctx, key, deployment); last == nil {
-			s := deployment.Status
-			if s.ObservedGeneration == deployment.Generation && s.ReadyReplicas == *deployment.Spec.Replicas &&
-				s.UpdatedReplicas == s.ReadyReplicas && s.Replicas == s.ReadyReplicas {
-				return nil
-			}
-			last = fmt.Errorf("%d of %d replicas are ready", s.ReadyReplicas, *deployment.Spec.Replicas)
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w, last: %w", ctx.Err(), last)
-		case <-time.After(500 * time.Millisecond):
-		}
-	}
-}
-
-// run runs a command and returns its output; an error tells what it wrote.
-func run(ctx context.Context, dir, name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = dir
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", filepath.Base(name), strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
-	}
-	return string(out), nil
-}
+func awaitOperator(ctx context.Context) error { return deploy.Await(ctx, kube) }
