@@ -11,11 +11,12 @@ require (
 	k8s.io/client-go v0.37.2
 )
 
+require github.com/google/pprof v0.0.0-20260402051712-545e8a4df936 // indirect
+
 require (
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/google/go-containerregistry v0.22.1
 	github.com/klauspost/compress v1.20.1 // indirect
-	github.com/onsi/ginkgo/v2 v2.32.0 // indirect
 	github.com/opencontainers/go-digest v1.0.0 // indirect
 	github.com/opencontainers/image-spec v1.1.1 // indirect
 	github.com/prometheus/client_golang v1.25.0 // indirect
