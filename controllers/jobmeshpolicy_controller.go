@@ -15,12 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -73,12 +71,7 @@ func (r *JobMeshPolicyReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		// A policy that appears, changes or goes may outrank its neighbours, or stop doing so.
 		Watches(&v1alpha1.JobMeshPolicy{}, handler.EnqueueRequestsFromMapFunc(r.neighbours), specChanged).
 		WatchesRawSource(r.wakeup.source()).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: 2,
-			ReconciliationTimeout:   reconcileBound,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
-			EnableWarmup:            new(true),
-		}).
+		WithOptions(controllerOptions(2)).
 		Complete(r)
 }
 

@@ -13,12 +13,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -38,11 +36,6 @@ const (
 	deciders = 8
 	// placeAgain is when a pod that found no free place looks by itself; normally it is woken much sooner.
 	placeAgain = 5 * time.Second
-	// reconcileBound is a safety net far above the longest attempt (60 s).
-	reconcileBound = 90 * time.Second
-	// minRetry and maxRetry bound the delay after an error of the API server. The default grows to 1000 s.
-	minRetry = 250 * time.Millisecond
-	maxRetry = time.Minute
 )
 
 // Quitter asks one proxy to quit.
@@ -83,13 +76,7 @@ func (r *PodReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.JobMeshPolicy{}, handler.EnqueueRequestsFromMapFunc(r.podsUnder),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(r.wakeup.source()).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: r.MaxQuits + deciders,
-			ReconciliationTimeout:   reconcileBound,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
-			// A replica that waits for the lease keeps its cache warm, so that a failover costs no list of all pods.
-			EnableWarmup: new(true),
-		}).
+		WithOptions(controllerOptions(r.MaxQuits + deciders)).
 		Complete(r)
 }
 

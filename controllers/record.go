@@ -8,6 +8,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -138,7 +139,7 @@ func (r *PodReconciler) reaped(ctx context.Context, pod *corev1.Pod, known ledge
 	}
 	r.Ledger.AddReap(types.NamespacedName{Namespace: pod.Namespace, Name: known.Policy}, now)
 	r.Events.Eventf(pod, nil, corev1.EventTypeNormal, eventReaped, actionQuit,
-		"istio-proxy was asked to quit after the last app container had finished, and exited. The pod %s.", result)
+		"istio-proxy was asked to quit after the last app container had finished, and exited. The pod %s.", strings.ToLower(result))
 	ctrl.LoggerFrom(ctx).Info("Reaped the pod", "result", result, "policy", known.Policy, "quitToExit", took.String())
 }
 
