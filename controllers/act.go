@@ -35,7 +35,9 @@ func (r *PodReconciler) act(ctx context.Context, in verdict.Input) (reconcile.Re
 
 	began := r.Clock.Now()
 	live := &corev1.Pod{}
-	if err := r.Live.Get(ctx, key, live); apierrors.IsNotFound(err) {
+	err := r.Live.Get(ctx, key, live)
+	liveRead := r.Clock.Since(began)
+	if apierrors.IsNotFound(err) {
 		after, err := r.confirmGone(ctx, key)
 		return reconcile.Result{RequeueAfter: after}, err
 	} else if err != nil {
@@ -46,6 +48,7 @@ func (r *PodReconciler) act(ctx context.Context, in verdict.Input) (reconcile.Re
 		r.suspects.Store(key, struct{}{})
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
 	}
+	decisionBegan := in.Now
 	in.Pod, in.Now = live, r.Clock.Now()
 	decision := verdict.Decide(in)
 	if decision.Verdict != verdict.Quit {
@@ -61,6 +64,7 @@ func (r *PodReconciler) act(ctx context.Context, in verdict.Input) (reconcile.Re
 		result = r.Quitter.PortForward(ctx, target)
 	}
 	result.Duration = r.Clock.Since(began)
+	ctx = ctrl.LoggerInto(ctx, ctrl.LoggerFrom(ctx).WithValues("decision", began.Sub(decisionBegan).String(), "liveRead", liveRead.String()))
 	return reconcile.Result{RequeueAfter: r.recordAttempt(ctx, in, decision, result)}, nil
 }
 
@@ -96,7 +100,8 @@ func (r *PodReconciler) recordAttempt(ctx context.Context, in verdict.Input, dec
 	in.History, in.Now = history, now
 
 	log := ctrl.LoggerFrom(ctx).WithValues("outcome", result.Outcome, "route", result.Route, "protocol", result.Protocol,
-		"duration", result.Duration.String(), "policy", in.Settings.Policy)
+		"duration", result.Duration.String(), "connect", result.Timings.Connect.String(), "upgrade", result.Timings.Upgrade.String(),
+		"exchange", result.Timings.Exchange.String(), "policy", in.Settings.Policy)
 	if result.Outcome.Asked() {
 		log.Info("Asked the proxy to quit", "asks", history.Asks)
 	} else {
