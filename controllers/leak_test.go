@@ -102,4 +102,3 @@ func timeoutFor(outcome quit.Outcome) time.Duration {
 	}
 	return 10 * time.Second
 }
-

@@ -31,7 +31,7 @@ func (b *bench) wantReaped(times int, result string) {
 	b.wantMetric(float64(times), "jobmesh_reaped_pods_total")
 	var want []string
 	for range times {
-		want = append(want, reapedEvent+result+".")
+		want = append(want, reapedEvent+strings.ToLower(result)+".")
 	}
 	if times > 0 {
 		b.wantMetric(float64(times), "jobmesh_reaped_pods_total", "default", "reap", result)
