@@ -11,10 +11,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -29,6 +32,8 @@ var (
 	raw *http.Client
 	// host is the server's URL, without a slash at its end.
 	host string
+	// minor is the server's minor version of 1.
+	minor int
 )
 
 func TestMain(m *testing.M) {
@@ -74,5 +79,38 @@ func run(m *testing.M) (code int, err error) {
 	if raw, err = rest.HTTPClientFor(config); err != nil {
 		return 0, err
 	}
+	server, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return 0, err
+	}
+	info, err := server.ServerVersion()
+	if err != nil {
+		return 0, err
+	}
+	if minor, err = strconv.Atoi(info.Minor); err != nil {
+		return 0, fmt.Errorf("the API server's version: %w", err)
+	}
 	return m.Run(), nil
+}
+
+// wordedAsTested is the first minor version whose errors are worded as the tests quote them.
+const wordedAsTested = 37
+
+var quotedValue = regexp.MustCompile(`(Invalid|Duplicate) value: .*`)
+
+// expectError checks that err says all that is wanted. Older servers name the type where newer ones quote the value, print it as Go
+// does, or name a field of the status without "status.": of them, field and message are wanted.
+func expectError(t *testing.T, err error, wants ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("want an error with %q, but it was accepted", wants)
+	}
+	for _, want := range wants {
+		if minor < wordedAsTested {
+			want = quotedValue.ReplaceAllString(strings.TrimPrefix(want, "status."), "$1 value: ")
+		}
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q in the error, got: %v", want, err)
+		}
+	}
 }

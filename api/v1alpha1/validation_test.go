@@ -187,14 +187,7 @@ podSelector:
 				}
 				return
 			}
-			if err == nil {
-				t.Fatalf("want an error with %q, but the spec was accepted", tc.wantErrors)
-			}
-			for _, want := range tc.wantErrors {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("want %q in the error, got: %v", want, err)
-				}
-			}
+			expectError(t, err, tc.wantErrors...)
 		})
 	}
 }
