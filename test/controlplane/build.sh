@@ -2,8 +2,8 @@
 # Copyright The JobMesh Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds a Kubernetes control plane (kube-apiserver, kube-controller-manager, kube-scheduler, kubectl) and etcd from
-# their Go modules, into a cache folder outside the checkout. Needs Go and nothing else; no root.
+# Builds a Kubernetes control plane (kube-apiserver, kube-controller-manager, kube-scheduler; for the default version kubectl,
+# too) and etcd from their Go modules, into a cache folder outside the checkout. Needs Go and nothing else; no root.
 #
 #   test/controlplane/build.sh [VERSION [COMMAND...]]
 #
@@ -16,7 +16,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 version=${1:-$(cat "$here/VERSION")}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/jobmesh/kubernetes
 target=$cache/$version
-commands=(kube-apiserver kube-controller-manager kube-scheduler kubectl)
+commands=(kube-apiserver kube-controller-manager kube-scheduler)
+[[ $version != "$(cat "$here/VERSION")" ]] || commands+=(kubectl)
 more=("${@:2}")
 
 say() { echo "controlplane: $*" >&2; }
@@ -54,31 +55,21 @@ work=$(mktemp -d "$cache/.build-XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
+# Clouds' SDKs are most of what releases up to 1.30 would compile, and none is needed. Newer releases do not know the tag.
+tags=providerless
+
 # kubernetes_module prints the folder of the module that pins this version's dependencies. The default version's is
-# committed, and so may be others', as kubernetes-VERSION; for the rest one is written on the spot: k8s.io/kubernetes
-# requires its published parts at v0.0.0 and replaces them by folders of its own, which only works inside its checkout.
+# committed, and so are others', as kubernetes-VERSION; for the rest write-module.sh writes one on the spot.
 kubernetes_module() {
   if [[ $version == "$(cat "$here/VERSION")" ]]; then
     echo "$here/kubernetes"
-    return
-  fi
-  if [[ -d $here/kubernetes-$version ]]; then
+  elif [[ -d $here/kubernetes-$version ]]; then
     echo "$here/kubernetes-$version"
-    return
+  else
+    say "writing a module for Kubernetes $version"
+    "$here/write-module.sh" "$version" "$work/module" "$tags" "${commands[@]}" "${more[@]}" >&2
+    echo "$work/module"
   fi
-  local upstream module=$work/module parts=v0.${version#1.}
-  say "writing a module for Kubernetes $version"
-  upstream=$(cd "$work" && go mod download -json "k8s.io/kubernetes@v$version" | sed -n 's/^\t"GoMod": "\(.*\)",$/\1/p')
-  mkdir "$module"
-  {
-    printf 'module kubernetes\n\ngo 1.26.0\n\ntool (\n'
-    printf '\tk8s.io/kubernetes/cmd/%s\n' "${commands[@]}" "${more[@]}"
-    printf ')\n\nrequire k8s.io/kubernetes v%s\n\nreplace (\n' "$version"
-    grep -oE '^\s+k8s.io/[a-z-]+ => ./staging' "$upstream" | awk -v parts="$parts" '{print "\t" $1 " => " $1 " " parts}'
-    printf ')\n'
-  } >"$module/go.mod"
-  (cd "$module" && go mod tidy >&2)
-  echo "$module"
 }
 
 export CGO_ENABLED=0
@@ -91,7 +82,7 @@ minor=${version#1.}
 # build_command builds one of Kubernetes' commands into a folder.
 build_command() {
   say "building $1"
-  (cd "$module" && go build \
+  (cd "$module" && go build -tags "$tags" \
     -ldflags "-s -w -X $stamp.gitVersion=v$version -X $stamp.gitMajor=1 -X $stamp.gitMinor=${minor%%.*}" \
     -o "$2/" "k8s.io/kubernetes/cmd/$1")
 }
