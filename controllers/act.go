@@ -90,9 +90,12 @@ func (r *PodReconciler) attemptContext(parent context.Context, timeout time.Dura
 func (r *PodReconciler) recordAttempt(ctx context.Context, in verdict.Input, decision verdict.Decision, result quit.Result) time.Duration {
 	now := r.Clock.Now()
 	history := in.History
-	if result.Outcome.Asked() {
+	switch result.Outcome {
+	case quit.OutcomeAccepted:
 		history = history.Asked(now, decision.Proxy.Drain)
-	} else {
+	case quit.OutcomeUnknown:
+		history = history.AskedInVain(now)
+	default:
 		history = history.Failed(result.Outcome == quit.OutcomeRefused, now, rand.Float64())
 		// No answer within the time: the proxy may have heard all the same.
 		history.Delivered = history.Delivered || result.Outcome == quit.OutcomeTimeout

@@ -137,7 +137,7 @@ func TestOutcomes(t *testing.T) {
 		wantMin, wantMax time.Duration
 	}{
 		quit.OutcomeAccepted:  {remembered{Asks: 1, Delivered: true, Reason: verdict.Quitting}, second(10), second(10)},
-		quit.OutcomeUnknown:   {remembered{Asks: 1, Delivered: true, Reason: verdict.Quitting}, second(10), second(10)},
+		quit.OutcomeUnknown:   {remembered{Asks: 1, Delivered: true, Reason: verdict.Quitting}, second(1), second(1)},
 		quit.OutcomeRefused:   {remembered{Failures: 1, Refusals: 1, Reason: verdict.Backoff}, second(.2), second(.3)},
 		quit.OutcomeForbidden: {remembered{Failures: 1, Reason: verdict.Backoff}, second(.8), second(1.2)},
 		quit.OutcomeRejected:  {remembered{Failures: 1, Reason: verdict.Backoff}, second(.8), second(1.2)},

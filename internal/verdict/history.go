@@ -20,6 +20,10 @@ const (
 
 	// askAgain is the least time, drain aside, that an asked proxy has to show up as terminated in the pod's status.
 	askAgain = 5 * time.Second
+	// unansweredBase is the first delay where no answer came. Most agents that end without an answer have quit, and show it
+	// in the status within a second or two. But an agent that is asked before it has created Envoy drops the connection and stays
+	// (pilot-agent from 1.26), which in a burst of short Jobs is common; and asking one that is on its way out does no harm.
+	unansweredBase = time.Second
 )
 
 // History is what the operator remembers of one run of one proxy. The zero value remembers nothing, as after a restart.
@@ -34,6 +38,8 @@ type History struct {
 	RetryAt time.Time
 	// Asks counts the attempts that the proxy accepted, or may have, and did not end by; earlier runs of it included.
 	Asks int
+	// Unanswered counts those attempts in a row that no answer came to.
+	Unanswered int
 	// AskedAt is when this run of the proxy was first asked.
 	AskedAt time.Time
 	// Delivered is true where an attempt may have reached the proxy: it accepted, or no answer came.
@@ -63,16 +69,30 @@ func (h History) Failed(refused bool, now time.Time, spread float64) History {
 	return h
 }
 
-// Asked adds an attempt at now that the proxy accepted, or may have. drain is how long the proxy may take to exit.
+// Asked adds an attempt at now that the proxy accepted. drain is how long the proxy may take to exit.
 func (h History) Asked(now time.Time, drain time.Duration) History {
+	h = h.delivered(now)
+	h.Unanswered = 0
+	first := askAgain + drain
+	h.AskAgainAt = now.Add(max(first, doubled(first, h.Asks-1)))
+	return h
+}
+
+// AskedInVain adds an attempt at now that the proxy may have accepted: the request was sent, and no answer came.
+func (h History) AskedInVain(now time.Time) History {
+	h = h.delivered(now)
+	h.Unanswered++
+	h.AskAgainAt = now.Add(doubled(unansweredBase, h.Unanswered-1))
+	return h
+}
+
+func (h History) delivered(now time.Time) History {
 	h.Failures, h.Refusals, h.RetryAt = 0, 0, time.Time{}
 	h.Asks++
 	h.Delivered = true
 	if h.AskedAt.IsZero() {
 		h.AskedAt = now
 	}
-	first := askAgain + drain
-	h.AskAgainAt = now.Add(max(first, doubled(first, h.Asks-1)))
 	return h
 }
 

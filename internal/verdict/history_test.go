@@ -89,6 +89,30 @@ func TestFailedNeverOverflows(t *testing.T) {
 	}
 }
 
+// TestAskedInVain: an agent that drops the connection because Envoy is not up yet is asked again soon; and one that was
+// asked in vain for long, seldom.
+func TestAskedInVain(t *testing.T) {
+	const s = time.Second
+	want := []time.Duration{s, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, 60 * s, 60 * s}
+	var h History
+	var got []time.Duration
+	at := now
+	for range want {
+		h = h.AskedInVain(at)
+		got = append(got, h.AskAgainAt.Sub(at))
+		at = h.AskAgainAt
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("asked again after (-want +got):\n%s", diff)
+	}
+	if !h.Delivered || h.Asks != len(want) || !h.AskedAt.Equal(now) {
+		t.Errorf("%+v, want %d delivered asks since %s", h, len(want), now)
+	}
+	if h = h.Asked(at, 0).AskedInVain(at); h.AskAgainAt.Sub(at) != s {
+		t.Errorf("after an answer the delay is %s, want it to begin anew", h.AskAgainAt.Sub(at))
+	}
+}
+
 func TestAsked(t *testing.T) {
 	const s = time.Second
 	for name, tc := range map[string]struct {
