@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/jobmesh/jobmesh/test/simnode"
 )
@@ -23,7 +24,15 @@ func execute(t *testing.T, pod *corev1.Pod, command ...string) error {
 	url := client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Container: "istio-proxy", Command: command, Stdout: true, Stderr: true},
 			scheme.ParameterCodec).URL()
-	executor, err := remotecommand.NewWebSocketExecutor(config, "GET", url.String())
+	webSocket, err := remotecommand.NewWebSocketExecutor(config, "GET", url.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	spdy, err := remotecommand.NewSPDYExecutor(config, "POST", url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	executor, err := remotecommand.NewFallbackExecutor(webSocket, spdy, httpstream.IsUpgradeFailure) // API servers before 1.30
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +90,7 @@ func TestBehaviours(t *testing.T) {
 				tc.port = 15020
 			}
 			pod := waitPod(t, createJob(t, namespace, spec), "that is stuck", stuck)
-			got := ask(t, namespace, pod.Name, "POST", tc.port, true)
+			got := ask(t, namespace, pod.Name, "POST", tc.port, noWebSocket == "")
 			if got.status != tc.wantStatus {
 				t.Errorf("want status %d, got %+v", tc.wantStatus, got)
 			}

@@ -108,7 +108,7 @@ func TestPrematureQuitIsCounted(t *testing.T) {
 	pod := waitPod(t, createJob(t, newNamespace(t), spec), "that runs",
 		func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
 	before := fleet.Counters().QuitsPremature
-	if got := ask(t, pod.Namespace, pod.Name, "POST", 15020, true); got.status != 200 {
+	if got := ask(t, pod.Namespace, pod.Name, "POST", 15020, noWebSocket == ""); got.status != 200 {
 		t.Errorf("want 200, got %+v", got)
 	}
 	if state, _ := fleet.Pod(pod.Namespace, pod.Name); state.QuitsPremature != 1 || fleet.Counters().QuitsPremature <= before {
@@ -121,7 +121,7 @@ func TestHostNetworkIsNeverDialled(t *testing.T) {
 	spec := template(corev1.RestartPolicyNever, app(), proxy())
 	spec.Spec.HostNetwork = true
 	pod := waitPod(t, createJob(t, newNamespace(t), spec), "that is stuck", stuck)
-	if got := ask(t, pod.Namespace, pod.Name, "POST", 15020, true); got.err == nil || got.stream == "" {
+	if got := ask(t, pod.Namespace, pod.Name, "POST", 15020, noWebSocket == ""); got.err == nil || got.stream == "" {
 		t.Errorf("want an error on the error stream, got %+v", got)
 	}
 	if fleet.Counters().DialsToHostNetwork == 0 {

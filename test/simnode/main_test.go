@@ -39,6 +39,8 @@ var (
 	config *rest.Config
 	client *kubernetes.Clientset
 	fleet  *simnode.Fleet
+	// noWebSocket says why the API server carries no port-forward by WebSocket, where it does not.
+	noWebSocket string
 )
 
 func TestMain(m *testing.M) {
@@ -60,7 +62,7 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer func() { _ = c.Stop() }()
-	config = c.Config()
+	config, noWebSocket = c.Config(), c.Lacks(cluster.WebSocketPortForward)
 	if client, err = kubernetes.NewForConfig(config); err != nil {
 		return 1, err
 	}
