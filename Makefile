@@ -1,4 +1,4 @@
-# Build, test and install JobMesh. `make` alone lists the targets. No target but image needs root or a container engine.
+# Build, test and install JobMesh. `make` alone lists the targets. Only e2e and bench need root, only image a container engine.
 
 SHELL = /usr/bin/env bash -o pipefail
 .SHELLFLAGS = -ec
@@ -9,7 +9,7 @@ IMG ?= jobmesh-controller:latest
 # What builds the image.
 CONTAINER_TOOL ?= $(notdir $(firstword $(shell command -v docker podman)))
 KUBECTL ?= kubectl
-# Arguments of run, such as ARGS="--default-mode=Enforce".
+# Arguments of run, such as ARGS="--default-mode=Enforce", and of test-compat.
 ARGS ?=
 # Arguments of go test, such as TEST_ARGS="-run TestDecide".
 TEST_ARGS ?=
@@ -79,6 +79,13 @@ test: controlplane ## Run every test that needs no root, against that API server
 	@assets=$$(test/controlplane/build.sh) && \
 		JOBMESH_ASSETS="$$assets" KUBEBUILDER_ASSETS="$$assets" go test $(TEST_ARGS) ./...
 
+# The releases of test-compat, such as VERSIONS="1.28.15 1.37.2". Without it they are those of docs/compatibility.md.
+VERSIONS ?=
+
+.PHONY: test-compat
+test-compat: ## Run the tests that need an API server on old and new Kubernetes; ARGS=-update writes docs/compatibility.md.
+	@go run ./test/compat $(ARGS) $(VERSIONS)
+
 .PHONY: demo
 # It is compiled as build compiles, so that the packages they share are compiled once. It takes the shell's place, so that
 # what ends make ends it too, in good order.
@@ -102,6 +109,14 @@ e2e: build bin/kustomize ## Run the operator on a real node. Needs root on Linux
 	go build -C test/e2e -o "$(CURDIR)/bin/e2e" ./cmd/e2e
 	go list -C test/e2e -deps -test ./... >/dev/null
 	ARTIFACTS="$(ARTIFACTS)" bin/e2e go test -C test/e2e -count=1 -timeout 20m -parallel 8 -v $(TEST_ARGS) ./cases
+
+# Flags of bench, such as BENCH_ARGS="-jobs 5 -bursts 1".
+BENCH_ARGS ?=
+
+.PHONY: bench
+bench: build bin/kustomize ## Measure how fast Jobs end, beside what people do instead; write docs/performance.md. Needs what e2e needs.
+	go build -C test/e2e -o "$(CURDIR)/bin/" ./cmd/e2e ./bench
+	ARTIFACTS="$(ARTIFACTS)" bin/e2e bin/bench $(BENCH_ARGS)
 
 ##@ Build
 
