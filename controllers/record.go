@@ -69,7 +69,7 @@ func (r *PodReconciler) record(ctx context.Context, in verdict.Input, decision v
 	} else if next.History.SeenFinished.IsZero() {
 		next.History.SeenFinished = in.Now
 	}
-	reaped := decision.Reason == verdict.ProxyTerminated && in.History.Delivered && !known.Reaped
+	reaped := decision.Reason == verdict.ProxyTerminated && in.History.Delivered && !known.Reaped && allEnded(in.Pod)
 	next.Reaped = known.Reaped || reaped
 	before := r.Ledger.Update(in.Pod, next)
 	if reaped {
@@ -91,8 +91,16 @@ func (r *PodReconciler) record(ctx context.Context, in verdict.Input, decision v
 func (r *PodReconciler) announceFailure(pod *corev1.Pod, result quit.Result, history verdict.History) {
 	if !result.Outcome.Asked() && failing(history) {
 		r.Events.Eventf(pod, nil, corev1.EventTypeWarning, eventQuitFailed, actionQuit,
-			"%d attempts in a row failed to make istio-proxy quit; the last one: %s.", history.Failures, result.Outcome)
+			"%d attempts in a row failed to make istio-proxy quit; the last one: %s.", history.Failures, causeOf(result))
 	}
+}
+
+// causeOf tells in our own words what came of an attempt, and why.
+func causeOf(result quit.Result) string {
+	if result.Err == nil {
+		return string(result.Outcome)
+	}
+	return fmt.Sprintf("%s (%s)", result.Outcome, bounded(result.Err.Error()))
 }
 
 // confirmGone looks at a pod that left the cache: finished, or deleted. It returns when to look again, where that is needed.
@@ -158,6 +166,17 @@ func proxyTerminated(pod *corev1.Pod) bool {
 		grace = time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
 	}
 	return proxy.FinishedAt.Before(pod.DeletionTimestamp.Add(-grace))
+}
+
+// allEnded tells whether no container holds the pod up any more. One that the policy ignores may run on; how the pod ends is
+// then not known before it does.
+func allEnded(pod *corev1.Pod) bool {
+	for i := range pod.Status.ContainerStatuses {
+		if pod.Status.ContainerStatuses[i].State.Terminated == nil {
+			return false
+		}
+	}
+	return true
 }
 
 // resultOf tells how the pod ended, or will: the kubelet fails a pod of which any container ended with a code other than 0.

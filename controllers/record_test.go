@@ -255,7 +255,7 @@ func TestEvents(t *testing.T) {
 		}
 		var want []string
 		for _, n := range []string{"5", "20", "100"} {
-			want = append(want, "Warning QuitFailed "+n+" attempts in a row failed to make istio-proxy quit; the last one: forbidden.")
+			want = append(want, "Warning QuitFailed "+n+" attempts in a row failed to make istio-proxy quit; the last one: forbidden (scripted).")
 		}
 		if diff := cmp.Diff(want, b.heard()); diff != "" {
 			t.Errorf("Events (-want +got):\n%s", diff)

@@ -129,7 +129,7 @@ type Quit struct {
 //
 // +kubebuilder:validation:MinProperties=1
 type JobMeshPolicySpec struct {
-	// mode is what happens to a stuck pod: Enforce (the default) asks its istio-proxy to quit; DryRun counts, alerts and emits
+	// mode is what happens to a stuck pod: Enforce (the default) asks its istio-proxy to quit; DryRun counts and emits
 	// events but touches nothing; Disabled ignores it.
 	//
 	// +optional
@@ -160,8 +160,9 @@ type JobMeshPolicySpec struct {
 	// +kubebuilder:validation:Maximum=86400
 	GracePeriodSeconds *int32 `json:"gracePeriodSeconds,omitempty"`
 
-	// ignoredContainers names further containers that are not the app, such as other sidecars: they do not keep the pod busy,
-	// and they are not asked to quit. Init containers are waited for regardless. At most 32; istio-proxy must not be listed.
+	// ignoredContainers names further containers that are not the app, such as other sidecars: the proxy does not wait for
+	// them, and they are not asked to quit. One that does not end by itself after the app and the proxy keeps the pod from
+	// finishing. Init containers are waited for regardless. At most 32; istio-proxy must not be listed.
 	//
 	// +optional
 	// +listType=set

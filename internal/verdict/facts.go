@@ -176,6 +176,11 @@ func (f *facts) governor() string {
 }
 
 func (f *facts) note() {
+	for _, c := range f.containers {
+		if c.Role == RoleIgnored && c.Fact.State == lifecycle.StateRunning && f.proxyFact.Final {
+			f.notes = append(f.notes, fmt.Sprintf("The ignored container %q still runs; the pod ends when it does.", c.Name))
+		}
+	}
 	if value, ok := f.in.Pod.Annotations[v1alpha1.ModeAnnotation]; ok && value != string(v1alpha1.ModeDisabled) {
 		f.notes = append(f.notes, fmt.Sprintf("The annotation %s is %.40q and has no effect; the only value that counts is %q.",
 			v1alpha1.ModeAnnotation, value, v1alpha1.ModeDisabled))
