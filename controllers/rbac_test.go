@@ -15,8 +15,10 @@ import (
 	. "github.com/onsi/gomega"
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/jobmesh/jobmesh/api/v1alpha1"
@@ -193,4 +195,20 @@ func TestLeaseRightIsNeeded(t *testing.T) {
 	startOperator(t, namespace, func(o *operator.Options) { o.LeaderElect, o.LeaderElectionNamespace = true, operatorNamespace })
 	g := NewWithT(t)
 	g.Consistently(jobCompletes, 5*time.Second, 200*time.Millisecond).WithArguments(namespace).Should(BeFalse())
+}
+
+// TestRightsOfSomeNamespacesAreEnough runs an operator that may do nothing outside the namespaces it was told.
+func TestRightsOfSomeNamespacesAreEnough(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	namespace := makeNamespace(t)
+	narrow := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: "narrow"}}
+	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "narrow"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: managerRole},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: operatorNamespace, Name: narrow.Name}}}
+	create(t, narrow, binding, enforce(namespace).Obj(), jobOf(namespace, "job", meshed()))
+	config, err := testCluster.ServiceAccountConfig(t.Context(), operatorNamespace, narrow.Name)
+	g.Expect(err).NotTo(HaveOccurred())
+	startOperatorAs(t, config, namespace)
+	expectEnd(t, namespace, "job", batchv1.JobComplete)
 }
