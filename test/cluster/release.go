@@ -60,9 +60,9 @@ func (f Feature) MissingFrom(release *version.Version) string {
 	minor := release.Minor()
 	switch {
 	case minor < f.since:
-		return fmt.Sprintf("Kubernetes 1.%d has no %s, they came with 1.%d", minor, f.what, f.since)
+		return fmt.Sprintf("Kubernetes 1.%d lacks %s, which came with 1.%d", minor, f.what, f.since)
 	case minor < f.byDefault && !f.wanted:
-		return fmt.Sprintf("Kubernetes 1.%d has %s behind a gate, and on by default from 1.%d", minor, f.what, f.byDefault)
+		return fmt.Sprintf("Kubernetes 1.%d has %s behind a gate that is off until 1.%d", minor, f.what, f.byDefault)
 	}
 	return ""
 }
