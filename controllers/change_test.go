@@ -35,7 +35,7 @@ func TestWithoutAPolicyAPodIsReportedAndNotTouched(t *testing.T) {
 	namespace := makeNamespace(t)
 	create(t, jobOf(namespace, "job", meshed()))
 	op := startOperator(t, namespace)
-	pod := onlyPod(t, namespace, "job")
+	pod := onlyPod(t, namespace)
 	g.Eventually(func(g Gomega) {
 		g.Expect(op.metric(t, "jobmesh_stuck_pods", map[string]string{"policy": "", "verdict": "Observe", "reason": "DryRun"})).To(Equal(1.0))
 		g.Expect(op.metric(t, "jobmesh_oldest_stuck_pod_timestamp_seconds", nil)).To(BeNumerically("~", time.Now().Unix(), 120))
@@ -169,7 +169,7 @@ func TestAnAttemptIsFinishedBeforeTheOperatorEnds(t *testing.T) {
 	namespace := makeNamespace(t)
 	create(t, enforce(namespace).Obj(), jobOf(namespace, "job", meshed(), simnode.ProxyScript{Behaviour: simnode.BehaviourHang}))
 	op := startOperator(t, namespace)
-	pod := onlyPod(t, namespace, "job")
+	pod := onlyPod(t, namespace)
 	g.Eventually(func() int { s, _ := fleet.Pod(namespace, pod.Name); return s.Quits }, soon, 20*time.Millisecond).Should(Equal(1))
 	began := time.Now()
 	g.Expect(op.stop()).To(Succeed())

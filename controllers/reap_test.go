@@ -239,7 +239,7 @@ func TestPodsThatAreNotTouched(t *testing.T) {
 			namespace := makeNamespace(t)
 			create(t, enforce(namespace).Obj(), jobOf(namespace, "job", tc.pod, tc.scripts...))
 			op := startOperator(t, namespace)
-			pod := onlyPod(t, namespace, "job")
+			pod := onlyPod(t, namespace)
 			if tc.wantEnd != "" {
 				expectEnd(t, namespace, "job", tc.wantEnd)
 			}

@@ -61,7 +61,7 @@ func TestRightsToPortForward(t *testing.T) {
 	namespace := makeNamespace(t)
 	create(t, jobOf(namespace, "job", meshed(), simnode.ProxyScript{Behaviour: simnode.BehaviourNeverExits}))
 	g := NewWithT(t)
-	pod := onlyPod(t, namespace, "job")
+	pod := onlyPod(t, namespace)
 	g.Eventually(func(g Gomega) {
 		var current corev1.Pod
 		g.Expect(admin.Get(context.Background(), client.ObjectKeyFromObject(pod), &current)).To(Succeed())

@@ -221,13 +221,13 @@ func podsOf(g Gomega, namespace, job string) []corev1.Pod {
 	return pods.Items
 }
 
-// onlyPod waits for the Job's single pod.
-func onlyPod(t *testing.T, namespace, job string) *corev1.Pod {
+// onlyPod waits for the single pod of the Job named job.
+func onlyPod(t *testing.T, namespace string) *corev1.Pod {
 	t.Helper()
 	g := NewWithT(t)
 	var pods []corev1.Pod
 	g.Eventually(func(g Gomega) {
-		pods = podsOf(g, namespace, job)
+		pods = podsOf(g, namespace, "job")
 		g.Expect(pods).To(HaveLen(1))
 	}, soon, 50*time.Millisecond).Should(Succeed())
 	return &pods[0]
