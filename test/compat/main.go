@@ -66,7 +66,7 @@ func run(ctx context.Context, releases []string, update bool) error {
 			return errors.New("interrupted")
 		}
 		if err != nil {
-			return fmt.Errorf("Kubernetes %s: %w", release, err)
+			return fmt.Errorf("testing Kubernetes %s: %w", release, err)
 		}
 		results = append(results, r)
 	}
