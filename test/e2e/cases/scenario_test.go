@@ -25,13 +25,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/jobmesh/jobmesh/api/v1alpha1"
+	"github.com/jobmesh/jobmesh/test/e2e/workload"
 )
 
 // patience bounds every wait that has no bound of its own. It says nothing of speed: the machine may be slow and busy.
 const patience = 2 * time.Minute
 
 // rootCertificate is the ConfigMap that istiod puts into every namespace.
-const rootCertificate = "istio-ca-root-cert"
+const rootCertificate = workload.RootCertificate
 
 type scenario struct {
 	t         *testing.T
