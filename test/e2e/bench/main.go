@@ -34,15 +34,15 @@ func main() {
 	flag.StringVar(&o.data, "data", "", "a file for everything that was measured, as JSON; by default bench.json in ARTIFACTS.")
 	flag.StringVar(&o.render, "render", "", "measure nothing: write the documents from such a file.")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, o); err != nil {
+	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, o options) error {
+func run(o options) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
 	limits, err := readThresholds()
 	if err != nil {
 		return err

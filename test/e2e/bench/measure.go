@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -116,15 +117,15 @@ func (b *bench) rounds(ctx context.Context) error {
 
 // line tells of a round on one line.
 func (b *bench) line(round int) string {
-	var text string
+	var text strings.Builder
 	for _, k := range kinds {
 		for _, s := range b.Singles {
 			if s.Kind == k.key && s.Round == round {
-				text += fmt.Sprintf("  %s %.2f s", k.key, s.JobFinished)
+				fmt.Fprintf(&text, "  %s %.2f s", k.key, s.JobFinished)
 			}
 		}
 	}
-	return text
+	return text.String()
 }
 
 func (b *bench) single(ctx context.Context, k kind, round int) error {

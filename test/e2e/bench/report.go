@@ -129,11 +129,11 @@ func (r *report) addBurst(k kind) {
 // attempts looks at the operator's own account.
 func (r *report) attempts() {
 	alone := func(a attempt) bool { return !a.Burst }
-	figure := func(f func(attempt) float64) spread { return pick(r.results.Attempts, alone, f) }
+	figure := func(f func(attempt) float64) spread { return pick(r.Attempts, alone, f) }
 	r.Attempt = figure(func(a attempt) float64 { return a.Duration })
-	r.InBurst = pick(r.results.Attempts, func(a attempt) bool { return a.Burst }, func(a attempt) float64 { return a.Duration })
+	r.InBurst = pick(r.Attempts, func(a attempt) bool { return a.Burst }, func(a attempt) float64 { return a.Duration })
 	protocols := map[string]bool{}
-	for _, a := range r.results.Attempts {
+	for _, a := range r.Attempts {
 		protocols[a.Protocol] = true
 	}
 	r.Protocols = strings.Join(slices.Sorted(maps.Keys(protocols)), " and ")
