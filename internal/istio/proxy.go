@@ -27,7 +27,11 @@ var (
 	ReadVariables   = []string{proxyConfigEnv, disableEnvoyEnv}
 )
 
-const disableEnvoyEnv = "DISABLE_ENVOY"
+const (
+	disableEnvoyEnv = "DISABLE_ENVOY"
+	// routerRole is the role of a gateway: `proxy router`.
+	routerRole = "router"
+)
 
 // Injection is how the proxy came into a pod. The values are a public contract: a metric label and output of the plugin.
 type Injection string
@@ -62,7 +66,7 @@ type Proxy struct {
 // hide a container that keeps the pod from finishing.
 func Inspect(pod *corev1.Pod) Proxy {
 	if c := containerNamed(pod.Spec.Containers, ProxyContainer); c != nil {
-		if role(c) == "router" {
+		if role(c) == routerRole {
 			return inspect(pod, c, InjectionGateway)
 		}
 		return inspect(pod, c, InjectionClassic)

@@ -30,11 +30,7 @@ type StatusPort struct {
 // that holds no port passes on to the next.
 func statusPortOf(pod *corev1.Pod, annotated, variable proxyConfig) StatusPort {
 	if text, ok := pod.Annotations[statusPortAnnotation]; ok {
-		port, err := strconv.Atoi(text)
-		if err != nil || port < 1 || port > 65535 {
-			port = 0
-		}
-		return StatusPort{Port: int32(port), Source: statusPortAnnotation}
+		return StatusPort{Port: annotatedPort(text), Source: statusPortAnnotation}
 	}
 	if port := annotated.statusPort(); port != 0 {
 		return StatusPort{Port: port, Source: proxyConfigAnnotation}
@@ -43,4 +39,13 @@ func statusPortOf(pod *corev1.Pod, annotated, variable proxyConfig) StatusPort {
 		return StatusPort{Port: port, Source: proxyConfigEnv}
 	}
 	return StatusPort{Port: DefaultStatusPort, Source: "default"}
+}
+
+// annotatedPort reads the annotation status.sidecar.istio.io/port: 0 where it is no port.
+func annotatedPort(text string) int32 {
+	port, err := strconv.Atoi(text)
+	if err != nil || port < 1 || port > 65535 {
+		return 0
+	}
+	return int32(port)
 }

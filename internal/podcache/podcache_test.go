@@ -48,7 +48,7 @@ func filled(t testing.TB) *corev1.Pod {
 	}
 	pod.Spec.Containers[1].Name = istio.ProxyContainer
 	pod.Spec.Containers[1].Env = []corev1.EnvVar{{Name: "OTHER", Value: "x"}}
-	for _, name := range keptVariables {
+	for _, name := range istio.ReadVariables {
 		pod.Spec.Containers[1].Env = append(pod.Spec.Containers[1].Env, corev1.EnvVar{Name: name, Value: "x", ValueFrom: &corev1.EnvVarSource{}})
 	}
 	pod.Spec.HostNetwork = true
@@ -162,7 +162,7 @@ func TestWhatIsKept(t *testing.T) {
 		if diff := cmp.Diff([]string{"Name", "Command", "Args", "Env", "RestartPolicy", "RestartPolicyRules"}, fieldsOf(kept.Spec.Containers[1])); diff != "" {
 			t.Errorf("Proxy (-want +got):\n%s", diff)
 		}
-		if len(kept.OwnerReferences) != 1 || len(kept.Annotations) != len(keptAnnotations) || len(kept.Spec.Containers[1].Env) != len(keptVariables) || len(kept.Status.Conditions) != 1 {
+		if len(kept.OwnerReferences) != 1 || len(kept.Annotations) != len(keptAnnotations) || len(kept.Spec.Containers[1].Env) != len(istio.ReadVariables) || len(kept.Status.Conditions) != 1 {
 			t.Errorf("Too much is kept: %d owners, %d annotations, %d variables, %d conditions", len(kept.OwnerReferences), len(kept.Annotations),
 				len(kept.Spec.Containers[1].Env), len(kept.Status.Conditions))
 		}

@@ -34,10 +34,10 @@ func Strip(pod *corev1.Pod) *corev1.Pod {
 	}
 	kept.OwnerReferences = []metav1.OwnerReference{*owner}
 	kept.DeletionTimestamp = pod.DeletionTimestamp
-	kept.Labels = pod.Labels
+	kept.Labels = boundedLabels(pod.Labels)
 	for key, value := range pod.Annotations {
 		if slices.Contains(keptAnnotations, key) {
-			metav1.SetMetaDataAnnotation(&kept.ObjectMeta, key, value)
+			metav1.SetMetaDataAnnotation(&kept.ObjectMeta, key, verdict.ShortAnnotation(key, istio.ShortAnnotation(key, value)))
 		}
 	}
 	kept.Spec = corev1.PodSpec{
@@ -48,7 +48,7 @@ func Strip(pod *corev1.Pod) *corev1.Pod {
 		InitContainers:        stripContainers(pod.Spec.InitContainers),
 		Containers:            stripContainers(pod.Spec.Containers),
 	}
-	for i := range pod.Spec.EphemeralContainers {
+	for i := range min(len(pod.Spec.EphemeralContainers), maxContainers) {
 		kept.Spec.EphemeralContainers = append(kept.Spec.EphemeralContainers, corev1.EphemeralContainer{
 			EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: pod.Spec.EphemeralContainers[i].Name}})
 	}
@@ -67,28 +67,25 @@ func Strip(pod *corev1.Pod) *corev1.Pod {
 	return kept
 }
 
-var (
-	keptAnnotations = slices.Concat(istio.ReadAnnotations, verdict.ReadAnnotations)
-	keptVariables   = istio.ReadVariables
-)
+var keptAnnotations = slices.Concat(istio.ReadAnnotations, verdict.ReadAnnotations)
 
+// stripContainers keeps maxContainers, and the proxy among them.
 func stripContainers(containers []corev1.Container) []corev1.Container {
 	if containers == nil {
 		return nil
 	}
-	kept := make([]corev1.Container, len(containers))
+	kept := make([]corev1.Container, 0, min(len(containers), maxContainers+1))
 	for i := range containers {
 		c := &containers[i]
-		kept[i] = corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy, RestartPolicyRules: c.RestartPolicyRules}
-		if c.Name != istio.ProxyContainer {
+		if len(kept) >= maxContainers && c.Name != istio.ProxyContainer {
 			continue
 		}
-		kept[i].Command, kept[i].Args = c.Command, c.Args
-		for _, v := range c.Env {
-			if slices.Contains(keptVariables, v.Name) {
-				kept[i].Env = append(kept[i].Env, corev1.EnvVar{Name: v.Name, Value: v.Value})
-			}
+		next := corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy, RestartPolicyRules: boundedRules(c.RestartPolicyRules)}
+		if c.Name == istio.ProxyContainer {
+			next.Command, next.Args = istio.ShortCommand(c)
+			next.Env = istio.ShortVariables(c)
 		}
+		kept = append(kept, next)
 	}
 	return kept
 }
@@ -97,20 +94,24 @@ func stripStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 	if statuses == nil {
 		return nil
 	}
-	kept := make([]corev1.ContainerStatus, len(statuses))
+	kept := make([]corev1.ContainerStatus, 0, min(len(statuses), maxContainers+1))
 	for i := range statuses {
 		s := &statuses[i]
-		kept[i] = corev1.ContainerStatus{Name: s.Name, ContainerID: s.ContainerID}
+		if len(kept) >= maxContainers && s.Name != istio.ProxyContainer {
+			continue
+		}
+		next := corev1.ContainerStatus{Name: s.Name, ContainerID: s.ContainerID}
 		// Each by itself: the API allows one of them to be set, but a decision must not differ where it holds more.
 		if s.State.Running != nil {
-			kept[i].State.Running = &corev1.ContainerStateRunning{}
+			next.State.Running = &corev1.ContainerStateRunning{}
 		}
 		if end := s.State.Terminated; end != nil {
-			kept[i].State.Terminated = &corev1.ContainerStateTerminated{ExitCode: end.ExitCode, Reason: end.Reason, FinishedAt: end.FinishedAt}
+			next.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: end.ExitCode, Reason: end.Reason, FinishedAt: end.FinishedAt}
 		}
 		if s.State.Waiting != nil {
-			kept[i].State.Waiting = &corev1.ContainerStateWaiting{}
+			next.State.Waiting = &corev1.ContainerStateWaiting{}
 		}
+		kept = append(kept, next)
 	}
 	return kept
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,18 @@ import (
 
 // ReadAnnotations are the annotations that a decision reads, beside those of package istio. A cache must keep them.
 var ReadAnnotations = []string{v1alpha1.ModeAnnotation}
+
+// maxNoted is how much of an annotation without effect a note shows, in characters.
+const maxNoted = 40
+
+// ShortAnnotation returns an annotation of ReadAnnotations in a form that leads to the same decision, and is short.
+func ShortAnnotation(key, value string) string {
+	if key == v1alpha1.ModeAnnotation && len(value) > maxNoted {
+		characters := []rune(value[:min(len(value), (maxNoted+1)*utf8.UTFMax)])
+		return string(characters[:min(len(characters), maxNoted+1)])
+	}
+	return value
+}
 
 // Role is the part that a container plays in the decision.
 type Role string
