@@ -1,14 +1,13 @@
 // Copyright The JobMesh Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// What differs between Kubernetes releases: which protocol carries a quit, and which verbs of pods/portforward it takes.
+// What differs between Kubernetes releases: which protocol carries a quit, and which verbs that takes.
 
 package controllers_test
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -55,72 +54,72 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// TestRightsToPortForward shows which protocol a quit takes with which verbs, and that "create" and "get" together work everywhere.
-func TestRightsToPortForward(t *testing.T) {
+// TestVerbs shows which protocol a quit takes with which verbs of pods/portforward and of pods/exec, and that "create" and "get"
+// together work everywhere.
+func TestVerbs(t *testing.T) {
 	t.Parallel()
 	namespace := makeNamespace(t)
 	create(t, jobOf(namespace, "job", meshed(), simnode.ProxyScript{Behaviour: simnode.BehaviourNeverExits}))
-	g := NewWithT(t)
 	pod := onlyPod(t, namespace)
-	g.Eventually(func(g Gomega) {
+	NewWithT(t).Eventually(func(g Gomega) {
 		var current corev1.Pod
 		g.Expect(admin.Get(context.Background(), client.ObjectKeyFromObject(pod), &current)).To(Succeed())
-		for _, s := range current.Status.ContainerStatuses {
-			if s.Name == "istio-proxy" {
-				g.Expect(s.State.Running).NotTo(BeNil())
+		g.Expect(current.Status.ContainerStatuses).To(ContainElement(SatisfyAll(
+			HaveField("Name", "istio-proxy"), HaveField("State.Running", Not(BeNil())))))
+	}, soon, 50*time.Millisecond).Should(Succeed())
+	target := quit.Target{Namespace: namespace, Pod: pod.Name, Container: "istio-proxy", Port: 15020}
+
+	for subresource, feature := range map[string]cluster.Feature{
+		"portforward": cluster.WebSocketPortForward,
+		"exec":        cluster.WebSocketExec,
+	} {
+		const forbidden = quit.Protocol("")
+		best, withGet := quit.ProtocolSPDY, forbidden
+		if testCluster.Lacks(feature) == "" {
+			best = quit.ProtocolWebSocket
+			if testCluster.Lacks(cluster.WebSocketNeedsCreate) != "" {
+				withGet = quit.ProtocolWebSocket
 			}
 		}
-		g.Expect(current.Status.ContainerStatuses).NotTo(BeEmpty())
-	}, soon, 50*time.Millisecond).Should(Succeed())
-
-	webSocket := testCluster.Lacks(cluster.WebSocketPortForward) == ""
-	getIsEnough := webSocket && testCluster.Lacks(cluster.WebSocketNeedsCreate) != ""
-	const forbidden = quit.Protocol("")
-	best := quit.ProtocolSPDY
-	if webSocket {
-		best = quit.ProtocolWebSocket
-	}
-	withGet := forbidden
-	if getIsEnough {
-		withGet = quit.ProtocolWebSocket
-	}
-	for name, tc := range map[string]struct {
-		verbs []string
-		want  quit.Protocol
-	}{
-		"get": {verbs: []string{"get"}, want: withGet},
-		// The WebSocket is a GET, so without the verb it takes the SPDY of a POST.
-		"create":         {verbs: []string{"create"}, want: quit.ProtocolSPDY},
-		"create and get": {verbs: []string{"create", "get"}, want: best},
-	} {
-		t.Run(name, func(t *testing.T) {
-			g := NewWithT(t)
-			config := userWhoMay(t, namespace, tc.verbs)
-			quitter, err := quit.NewClient(config) // a new one each time: it remembers what worked
-			g.Expect(err).NotTo(HaveOccurred())
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			defer cancel()
-			result := quitter.PortForward(ctx, quit.Target{Namespace: namespace, Pod: pod.Name, Port: 15020})
-			g.Expect(result.Protocol).To(Equal(tc.want), "%v", result.Err)
-			if tc.want == forbidden {
-				g.Expect(result.Outcome).To(Equal(quit.OutcomeError))
-				g.Expect(errors.Is(result.Err, quit.ErrNotAllowed)).To(BeTrue(), "%v", result.Err)
-			} else {
-				g.Expect(result.Outcome).To(Equal(quit.OutcomeAccepted), "%v", result.Err)
-			}
-			t.Attr("portforward/"+strings.Join(tc.verbs, "+"), cmp.Or(string(result.Protocol), "forbidden"))
-		})
+		for verbs, want := range map[string]quit.Protocol{
+			"get":        withGet,
+			"create":     quit.ProtocolSPDY, // a POST; the WebSocket is a GET
+			"create+get": best,
+		} {
+			t.Run(subresource+"/"+verbs, func(t *testing.T) {
+				g := NewWithT(t)
+				config := userWhoMay(t, namespace, subresource, strings.Split(verbs, "+"))
+				quitter, err := quit.NewClient(config) // a new one each time: it remembers what worked
+				g.Expect(err).NotTo(HaveOccurred())
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				ask := quitter.PortForward
+				if subresource == "exec" {
+					ask = quitter.Exec
+				}
+				result := ask(ctx, target)
+				g.Expect(result.Protocol).To(Equal(want), "%v", result.Err)
+				if want == forbidden {
+					g.Expect(result.Outcome).To(Equal(quit.OutcomeError))
+					g.Expect(result.Err).To(MatchError(quit.ErrNotAllowed))
+				} else {
+					g.Expect(result.Outcome).To(Equal(quit.OutcomeAccepted), "%v", result.Err)
+				}
+				t.Attr(subresource+"/"+verbs, cmp.Or(string(result.Protocol), "forbidden"))
+			})
+		}
 	}
 }
 
-// userWhoMay returns the credentials of a user who has the given verbs of pods/portforward in a namespace, once the API server knows it.
-func userWhoMay(t *testing.T, namespace string, verbs []string) *rest.Config {
+// userWhoMay returns the credentials of a user who has the given verbs of a pod's subresource in a namespace, once the API server
+// knows it.
+func userWhoMay(t *testing.T, namespace, subresource string, verbs []string) *rest.Config {
 	t.Helper()
-	name := "portforward-" + strings.Join(verbs, "-")
+	name := subresource + "-" + strings.Join(verbs, "-")
 	create(t,
 		&rbacv1.Role{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods/portforward"}, Verbs: verbs}},
+			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods/" + subresource}, Verbs: verbs}},
 		},
 		&rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -136,7 +135,7 @@ func userWhoMay(t *testing.T, namespace string, verbs []string) *rest.Config {
 		g.Eventually(func(g Gomega) {
 			review, err := user.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{
 				Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-					Namespace: namespace, Verb: verb, Resource: "pods", Subresource: "portforward",
+					Namespace: namespace, Verb: verb, Resource: "pods", Subresource: subresource,
 				}},
 			}, metav1.CreateOptions{})
 			g.Expect(err).NotTo(HaveOccurred())

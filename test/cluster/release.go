@@ -31,8 +31,10 @@ var (
 	NativeSidecars = Feature{what: "native sidecars", gate: "SidecarContainers", since: 28, byDefault: 29, wanted: true}
 	// RestartRules are a container's own restartPolicy and restartPolicyRules. Without them the API server drops the fields.
 	RestartRules = Feature{what: "restartPolicyRules", gate: "ContainerRestartRules", since: 34, byDefault: 35, wanted: true}
-	// WebSocketPortForward is pods/portforward by WebSocket, end to end in what JobMesh sees of it. It stays as the release has it.
+	// WebSocketPortForward is pods/portforward by WebSocket. It stays as the release has it, as do the next two.
 	WebSocketPortForward = Feature{what: "port-forward by WebSocket", gate: "PortForwardWebsockets", since: 30, byDefault: 31}
+	// WebSocketExec is pods/exec by the WebSocket protocol that tells how the command ended.
+	WebSocketExec = Feature{what: "exec by WebSocket", gate: "TranslateStreamCloseWebsocketRequests", since: 29, byDefault: 30}
 	// WebSocketNeedsCreate is the demand of the verb create, beside get, from those who upgrade to WebSocket.
 	WebSocketNeedsCreate = Feature{
 		what: "the demand of create for a WebSocket", gate: "AuthorizePodWebsocketUpgradeCreatePermission", since: 35, byDefault: 35,
@@ -41,7 +43,7 @@ var (
 
 // Features returns every Feature that is not in all releases.
 func Features() []Feature {
-	return []Feature{NativeSidecars, RestartRules, WebSocketPortForward, WebSocketNeedsCreate}
+	return []Feature{NativeSidecars, RestartRules, WebSocketPortForward, WebSocketExec, WebSocketNeedsCreate}
 }
 
 // String is what the feature is called where people read it.

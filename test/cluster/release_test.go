@@ -15,18 +15,18 @@ import (
 func TestReleases(t *testing.T) {
 	for release, tc := range map[string]struct {
 		wantGates   []string
-		wantMissing []string
+		wantMissing []Feature
 	}{
 		"1.28.15": {
 			wantGates:   []string{"--feature-gates=SidecarContainers=true"},
-			wantMissing: []string{"restartPolicyRules", "port-forward by WebSocket", "the demand of create for a WebSocket"},
+			wantMissing: []Feature{RestartRules, WebSocketPortForward, WebSocketExec, WebSocketNeedsCreate},
 		},
-		"1.29.0":  {wantMissing: []string{"restartPolicyRules", "port-forward by WebSocket", "the demand of create for a WebSocket"}},
-		"1.30.0":  {wantMissing: []string{"restartPolicyRules", "port-forward by WebSocket", "the demand of create for a WebSocket"}},
-		"1.31.14": {wantMissing: []string{"restartPolicyRules", "the demand of create for a WebSocket"}},
+		"1.29.0":  {wantMissing: []Feature{RestartRules, WebSocketPortForward, WebSocketExec, WebSocketNeedsCreate}},
+		"1.30.0":  {wantMissing: []Feature{RestartRules, WebSocketPortForward, WebSocketNeedsCreate}},
+		"1.31.14": {wantMissing: []Feature{RestartRules, WebSocketNeedsCreate}},
 		"1.34.4": {
 			wantGates:   []string{"--feature-gates=ContainerRestartRules=true"},
-			wantMissing: []string{"the demand of create for a WebSocket"},
+			wantMissing: []Feature{WebSocketNeedsCreate},
 		},
 		"1.35.0": {},
 		"1.37.2": {},
@@ -36,13 +36,13 @@ func TestReleases(t *testing.T) {
 			if diff := cmp.Diff(tc.wantGates, gates(v)); diff != "" {
 				t.Errorf("The flags differ (-want +got):\n%s", diff)
 			}
-			var missing []string
+			var missing []Feature
 			for _, f := range Features() {
 				if f.MissingFrom(v) != "" {
-					missing = append(missing, f.String())
+					missing = append(missing, f)
 				}
 			}
-			if diff := cmp.Diff(tc.wantMissing, missing); diff != "" {
+			if diff := cmp.Diff(tc.wantMissing, missing, cmp.AllowUnexported(Feature{})); diff != "" {
 				t.Errorf("The missing features differ (-want +got):\n%s", diff)
 			}
 			if why := (Feature{}).MissingFrom(v); why != "" {

@@ -113,7 +113,7 @@ func TestTheDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want, got := "| 1.29.0 | SPDY | SPDY | forbidden | yes | ? |\n", again.rows["1.29.0"]; got != want {
+	if want, got := "| 1.29.0 | SPDY | SPDY | forbidden | ? | ? | ? | yes | ? |\n", again.rows["1.29.0"]; got != want {
 		t.Errorf("want %q, got %q", want, got)
 	}
 	if diff := cmp.Diff([]string{"1.29.0: `TestB`: why not"}, again.skips["1.29.0"]); diff != "" {

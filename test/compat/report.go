@@ -24,14 +24,18 @@ import (
 
 func printSummary(w io.Writer, results []*result) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "KUBERNETES\tRESULT\tPASSED\tFAILED\tSKIPPED\tSECONDS\tCREATE AND GET\tCREATE\tGET")
+	_, _ = fmt.Fprintln(table, "KUBERNETES\tRESULT\tPASSED\tFAILED\tSKIPPED\tSECONDS\tPORT-FORWARD\tBY CREATE\tBY GET\tEXEC\tBY CREATE\tBY GET")
 	for _, r := range results {
 		verdict := "pass"
 		if !r.passed() {
 			verdict = "FAIL"
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%.0f\t%s\n", r.release, verdict, r.tests["pass"], r.tests["fail"], r.tests["skip"],
-			r.took.Round(time.Second).Seconds(), strings.Join(r.portForward(), "\t"))
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%.0f", r.release, verdict, r.tests["pass"], r.tests["fail"], r.tests["skip"],
+			r.took.Round(time.Second).Seconds())
+		for _, c := range columns[:6] {
+			_, _ = fmt.Fprint(table, "\t"+cmp.Or(r.facts[c.fact], "?"))
+		}
+		_, _ = fmt.Fprintln(table)
 	}
 	_ = table.Flush()
 	for _, r := range results {
@@ -41,20 +45,32 @@ func printSummary(w io.Writer, results []*result) {
 	}
 }
 
-// portForward is what carries a quit with which verbs.
-func (r *result) portForward() []string {
-	var cells []string
-	for _, verbs := range []string{"create+get", "create", "get"} {
-		cells = append(cells, cmp.Or(r.facts["portforward/"+verbs], "?"))
+// columns are the headings of the table and the facts below them.
+var columns = []struct{ heading, fact string }{
+	{"port-forward, `create` and `get`", "portforward/create+get"},
+	{"`create` alone", "portforward/create"},
+	{"`get` alone", "portforward/get"},
+	{"exec, `create` and `get`", "exec/create+get"},
+	{"`create` alone", "exec/create"},
+	{"`get` alone", "exec/get"},
+	{"native sidecars", cluster.NativeSidecars.Gate()},
+	{"`restartPolicyRules`", cluster.RestartRules.Gate()},
+}
+
+// head is the head of the table.
+func head() string {
+	line := "| Kubernetes |"
+	for _, c := range columns {
+		line += " " + c.heading + " |"
 	}
-	return cells
+	return line + "\n|" + strings.Repeat("---|", len(columns)+1) + "\n"
 }
 
 // row is the release's line of the table.
 func (r *result) row() string {
-	cells := append([]string{r.release}, r.portForward()...)
-	for _, f := range []cluster.Feature{cluster.NativeSidecars, cluster.RestartRules} {
-		cells = append(cells, cmp.Or(r.facts[f.Gate()], "?"))
+	cells := []string{r.release}
+	for _, c := range columns {
+		cells = append(cells, cmp.Or(r.facts[c.fact], "?"))
 	}
 	return "| " + strings.Join(cells, " | ") + " |\n"
 }
@@ -70,10 +86,8 @@ func (r *result) skips() []string {
 
 // The lines between which the document is written.
 const (
-	begin = "<!-- begin of what `make test-compat ARGS=-update` writes -->\n"
-	end   = "<!-- end of what `make test-compat ARGS=-update` writes -->\n"
-	head  = "| Kubernetes | `create` and `get` | `create` alone | `get` alone | native sidecars | `restartPolicyRules` |\n" +
-		"|---|---|---|---|---|---|\n"
+	begin     = "<!-- begin of what `make test-compat ARGS=-update` writes -->\n"
+	end       = "<!-- end of what `make test-compat ARGS=-update` writes -->\n"
 	skipsHead = "\nTests that were skipped:\n\n"
 )
 
@@ -129,7 +143,7 @@ func (d *compatibility) bytes() []byte {
 	var skips []string
 	var out bytes.Buffer
 	out.Write(d.before)
-	out.WriteString(begin + head)
+	out.WriteString(begin + head())
 	for _, release := range d.releases() {
 		out.WriteString(d.rows[release])
 		for _, line := range d.skips[release] {
