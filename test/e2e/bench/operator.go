@@ -109,8 +109,8 @@ func (b *bench) account(ctx context.Context, before counts, one *burst) error {
 
 // entry is a line of the operator's log.
 type entry struct {
-	Msg, Namespace, Name, Protocol                                  string
-	Decision, Duration, LiveRead, Connect, Upgrade, Exchange, Route string
+	Msg, Namespace, Name, Protocol, Outcome                  string
+	Decision, Duration, LiveRead, Connect, Upgrade, Exchange string
 }
 
 // harvest reads what can be read once, when all is over.
@@ -153,7 +153,7 @@ func (b *bench) attemptOf(line string) (attempt, bool) {
 	_, alone := b.alone[types.NamespacedName{Namespace: e.Namespace, Name: e.Name}]
 	crowd := strings.HasPrefix(e.Name, "burst-")
 	return attempt{
-		Namespace: e.Namespace, Pod: e.Name, Protocol: e.Protocol, Burst: crowd, At: at,
+		Namespace: e.Namespace, Pod: e.Name, Protocol: e.Protocol, Outcome: e.Outcome, Burst: crowd, At: at,
 		Decision: seconds(e.Decision), Duration: seconds(e.Duration), LiveRead: seconds(e.LiveRead),
 		Connect: seconds(e.Connect), Upgrade: seconds(e.Upgrade), Exchange: seconds(e.Exchange),
 	}, alone || crowd

@@ -14,13 +14,15 @@ import (
 
 type report struct {
 	*results
-	Rows       []row
-	BurstRows  []burstRow
-	Attempt    spread // of pods that were alone
-	InBurst    spread
-	Protocols  string
-	Parts      []part
-	Thresholds []threshold
+	Rows      []row
+	BurstRows []burstRow
+	Attempt   spread // of pods that were alone
+	InBurst   spread
+	// Unanswered are those attempts of either whose stream ended without an answer.
+	UnansweredAlone, UnansweredInBurst int
+	Protocols                          string
+	Parts                              []part
+	Thresholds                         []threshold
 	// Jobs and BurstRounds are how many of each kind there were.
 	Jobs, BurstRounds int
 }
@@ -135,6 +137,13 @@ func (r *report) attempts() {
 	protocols := map[string]bool{}
 	for _, a := range r.Attempts {
 		protocols[a.Protocol] = true
+		switch {
+		case a.Outcome != "unknown":
+		case a.Burst:
+			r.UnansweredInBurst++
+		default:
+			r.UnansweredAlone++
+		}
 	}
 	r.Protocols = strings.Join(slices.Sorted(maps.Keys(protocols)), " and ")
 

@@ -50,6 +50,8 @@ type burst struct {
 // attempt is one that the operator's log tells of: the proxy was asked.
 type attempt struct {
 	Namespace, Pod, Protocol string
+	// Outcome is accepted, or unknown where the stream ended without an answer.
+	Outcome string
 	// Burst tells it from an attempt on a pod that was alone.
 	Burst bool
 	// At is when it had ended.

@@ -72,7 +72,7 @@ func (b *bench) readTimelines() error {
 			if i := slices.IndexFunc(b.Attempts, func(a attempt) bool { return a.Namespace == key.Namespace && a.Pod == key.Name }); i >= 0 {
 				a := b.Attempts[i]
 				began := a.At.Add(-time.Duration((a.Duration + a.Decision) * float64(time.Second)))
-				t.Delivery, t.Quit = began.Sub(told).Seconds(), gone.Sub(a.At).Seconds()
+				t.Delivery, t.Quit = max(0, began.Sub(told).Seconds()), max(0, gone.Sub(a.At).Seconds())
 			}
 			b.Timelines = append(b.Timelines, t)
 		}
