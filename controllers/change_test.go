@@ -96,6 +96,28 @@ func TestPoliciesOutrankEachOther(t *testing.T) {
 	}, soon, 100*time.Millisecond).Should(Succeed())
 }
 
+// TestOverlapFollowsThePods: policies that were there first say who governs the pods that come later, and when these are gone.
+func TestOverlapFollowsThePods(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	namespace := makeNamespace(t)
+	create(t, enforce(namespace).Obj(), enforce(namespace).With(func(p *v1alpha1.JobMeshPolicy) { p.Name = "winner" }).Priority(5).Obj())
+	startOperator(t, namespace)
+	overlapped := func(g Gomega) metav1.ConditionStatus {
+		var p v1alpha1.JobMeshPolicy
+		g.Expect(admin.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: "reap"}, &p)).To(Succeed())
+		condition := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionOverlapped)
+		g.Expect(condition).NotTo(BeNil())
+		return condition.Status
+	}
+	g.Eventually(overlapped, soon, 100*time.Millisecond).Should(Equal(metav1.ConditionFalse))
+	job := jobOf(namespace, "job", meshed(), runs(-1))
+	create(t, job)
+	g.Eventually(overlapped, soon, 100*time.Millisecond).Should(Equal(metav1.ConditionTrue))
+	g.Expect(admin.Delete(context.Background(), job, client.PropagationPolicy(metav1.DeletePropagationBackground))).To(Succeed())
+	g.Eventually(overlapped, soon, 100*time.Millisecond).Should(Equal(metav1.ConditionFalse))
+}
+
 // TestIgnoredContainers neither keep the pod busy nor are asked to quit.
 func TestIgnoredContainers(t *testing.T) {
 	t.Parallel()

@@ -48,6 +48,7 @@ type JobMeshPolicyReconciler struct {
 	wakeup  wakeup
 	mu      sync.Mutex
 	written map[types.NamespacedName]written
+	rounds  map[string]time.Time // by namespace: when its policies are next looked at for overlaps
 }
 
 // written is the last write of a policy's status.
@@ -56,14 +57,33 @@ type written struct {
 	generation int64
 }
 
-// Changed has the status of a policy looked at again. It may be called from anywhere.
+// Changed has the status of a policy looked at again, and a little later those of its neighbours, which may select the same
+// pods. It may be called from anywhere.
 func (r *JobMeshPolicyReconciler) Changed(policy types.NamespacedName) {
 	r.wakeup.add(reconcile.Request{NamespacedName: policy})
+	if !r.beginsRound(policy.Namespace) {
+		return
+	}
+	for _, neighbour := range r.Ledger.PoliciesIn(policy.Namespace) {
+		r.wakeup.addAfter(reconcile.Request{NamespacedName: neighbour}, r.StatusInterval)
+	}
+}
+
+// beginsRound tells whether no round over the policies of the namespace is due yet. One is enough for all that changes before it.
+func (r *JobMeshPolicyReconciler) beginsRound(namespace string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.Clock.Now()
+	if now.Before(r.rounds[namespace]) {
+		return false
+	}
+	r.rounds[namespace] = now.Add(r.StatusInterval)
+	return true
 }
 
 // SetupWithManager adds the controller to the manager.
 func (r *JobMeshPolicyReconciler) SetupWithManager(mgr ctrl.Manager) error {
-	r.written = map[types.NamespacedName]written{}
+	r.written, r.rounds = map[types.NamespacedName]written{}, map[string]time.Time{}
 	specChanged := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("jobmeshpolicy").

@@ -7,6 +7,8 @@ package controllers
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +21,8 @@ import (
 	"github.com/jobmesh/jobmesh/internal/policy"
 	"github.com/jobmesh/jobmesh/internal/verdict"
 )
+
+var ownConditions = []string{v1alpha1.ConditionReady, v1alpha1.ConditionStalled, v1alpha1.ConditionOverlapped, v1alpha1.ConditionExecFallback}
 
 // overlap counts the pods that a policy selects and another governs.
 type overlap struct {
@@ -58,9 +62,11 @@ func statusOf(p *v1alpha1.JobMeshPolicy, o overlap, counts ledger.Counts, reaps 
 	status.ObservedGeneration = &p.Generation
 	status.Pods = &v1alpha1.PodCounts{Selected: &counts.Selected, Stuck: &counts.Stuck, Blocked: &counts.Blocked}
 	status.ReapedPods = new(reaps.Pods)
-	if p.Status.ReapedPods != nil {
-		*status.ReapedPods += *p.Status.ReapedPods
+	if before := p.Status.ReapedPods; before != nil && *before > 0 {
+		*status.ReapedPods = min(*before, math.MaxInt64-reaps.Pods) + reaps.Pods
 	}
+	// Conditions of others have no place here, and enough of them would make the status one that cannot be written.
+	status.Conditions = slices.DeleteFunc(status.Conditions, func(c metav1.Condition) bool { return !slices.Contains(ownConditions, c.Type) })
 	if reaps.Pods > 0 {
 		status.LastReapTime = &metav1.Time{Time: reaps.Last.Truncate(time.Second)}
 	}

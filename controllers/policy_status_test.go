@@ -6,6 +6,8 @@
 package controllers
 
 import (
+	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -181,5 +183,25 @@ func TestLongMessagesAreCut(t *testing.T) {
 	got := bounded("x" + strings.Repeat("é", 1000))
 	if len(got) > 520 || !utf8.ValidString(got) || !strings.HasSuffix(got, "é…") {
 		t.Errorf("Got %d bytes, valid %v, end %q", len(got), utf8.ValidString(got), got[len(got)-8:])
+	}
+}
+
+// TestAForeignStatusDoesNoHarm: whoever may write a status cannot make it one that the operator fails to write.
+func TestAForeignStatusDoesNoHarm(t *testing.T) {
+	p := build.MakePolicy("reap").Obj()
+	p.Status.ReapedPods = new(int64(math.MaxInt64))
+	for i := range 8 {
+		p.Status.Conditions = append(p.Status.Conditions, metav1.Condition{Type: fmt.Sprintf("Foreign%d", i)})
+	}
+	status := statusOf(p, overlap{}, ledger.Counts{}, ledger.Reaps{Pods: 2, Last: build.Start}, policy.Defaults{}, build.Start)
+	if *status.ReapedPods != math.MaxInt64 {
+		t.Errorf("%d reaped pods", *status.ReapedPods)
+	}
+	if len(status.Conditions) != 2 {
+		t.Errorf("%d conditions, want Ready and Overlapped", len(status.Conditions))
+	}
+	p.Status.ReapedPods = new(int64(-5))
+	if status = statusOf(p, overlap{}, ledger.Counts{}, ledger.Reaps{Pods: 2, Last: build.Start}, policy.Defaults{}, build.Start); *status.ReapedPods != 2 {
+		t.Errorf("%d reaped pods after a negative number", *status.ReapedPods)
 	}
 }

@@ -28,6 +28,7 @@ import (
 const (
 	eventReaped     = "Reaped"
 	eventQuitFailed = "QuitFailed"
+	eventIgnored    = "QuitIgnored"
 	actionDecide    = "Decide"
 	actionQuit      = "Quit"
 )
@@ -87,8 +88,15 @@ func (r *PodReconciler) record(ctx context.Context, in verdict.Input, decision v
 	}
 }
 
+// ignoredAt are the numbers of requests in a row that a pod's events tell of: the proxy may have accepted, and runs on.
+var ignoredAt = map[int]bool{3: true, 10: true, 50: true}
+
 // announceFailure tells of failures that go on. Single ones are common in a burst, where apps finish before their proxies are up.
 func (r *PodReconciler) announceFailure(pod *corev1.Pod, result quit.Result, history verdict.History) {
+	if result.Outcome.Asked() && ignoredAt[history.Asks] {
+		r.Events.Eventf(pod, nil, corev1.EventTypeWarning, eventIgnored, actionQuit,
+			"istio-proxy was asked to quit %d times and still runs; the last answer: %s.", history.Asks, result.Outcome)
+	}
 	if !result.Outcome.Asked() && failing(history) {
 		r.Events.Eventf(pod, nil, corev1.EventTypeWarning, eventQuitFailed, actionQuit,
 			"%d attempts in a row failed to make istio-proxy quit; the last one: %s.", history.Failures, causeOf(result))

@@ -44,16 +44,27 @@ func (b *bench) wantReaped(times int, result string) {
 	}
 }
 
+// TestAPodThatAnIgnoredContainerHoldsUp is reaped when that ends: only then is it known how the pod does.
+func TestAPodThatAnIgnoredContainerHoldsUp(t *testing.T) {
+	b := newBench(t, stuck("pod").App("vault", build.Running()).Obj(), build.MakePolicy("reap").Ignores("vault").Obj())
+	b.reconcile("pod")
+	b.see(build.MakePod("pod").App("app", build.Exited(0)).App("vault", build.Running()).Proxy(build.Exited(0)).Obj(), b.cached, b.live)
+	b.reconcile("pod")
+	b.wantMetric(0, "jobmesh_reaped_pods_total")
+	b.see(build.MakePod("pod").App("app", build.Exited(0)).App("vault", build.Exited(1)).Proxy(build.Exited(0)).Phase(corev1.PodFailed).Obj(), b.cached, b.live)
+	b.reconcile("pod")
+	b.wantReaped(1, "Failed")
+}
+
 func TestTheProxyIsSeenTerminatedInTheCache(t *testing.T) {
 	cases := map[string]struct {
 		then       *build.Pod
 		wantResult string
 	}{
-		"all went well":       {build.MakePod("pod").App("app", build.Exited(0)).Proxy(build.Exited(0)), "Succeeded"},
-		"the app had failed":  {build.MakePod("pod").App("app", build.Exited(3)).Proxy(build.Exited(0)), "Failed"},
-		"the proxy failed":    {build.MakePod("pod").App("app", build.Exited(0)).Proxy(build.Exited(255)), "Failed"},
-		"the app was killed":  {build.MakePod("pod").App("app", build.ExitedFor(137, "OOMKilled")).Proxy(build.Exited(0)), "Failed"},
-		"an ignored one runs": {build.MakePod("pod").App("app", build.Exited(0)).App("vault", build.Running()).Proxy(build.Exited(0)), "Succeeded"},
+		"all went well":      {build.MakePod("pod").App("app", build.Exited(0)).Proxy(build.Exited(0)), "Succeeded"},
+		"the app had failed": {build.MakePod("pod").App("app", build.Exited(3)).Proxy(build.Exited(0)), "Failed"},
+		"the proxy failed":   {build.MakePod("pod").App("app", build.Exited(0)).Proxy(build.Exited(255)), "Failed"},
+		"the app was killed": {build.MakePod("pod").App("app", build.ExitedFor(137, "OOMKilled")).Proxy(build.Exited(0)), "Failed"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -244,6 +255,21 @@ func TestEvents(t *testing.T) {
 		b.reconcile("pod")
 		if got := len(b.heard()); got != 2 {
 			t.Errorf("Told %d times, want 2", got)
+		}
+	})
+	t.Run("a proxy that accepts and stays", func(t *testing.T) {
+		b := enforcing(t, stuck("pod").Obj())
+		b.quitter.outcomes = []quit.Outcome{quit.OutcomeAccepted}
+		for range 12 {
+			b.reconcile("pod")
+			b.clock.Step(2 * time.Minute)
+		}
+		want := []string{
+			"Warning QuitIgnored istio-proxy was asked to quit 3 times and still runs; the last answer: accepted.",
+			"Warning QuitIgnored istio-proxy was asked to quit 10 times and still runs; the last answer: accepted.",
+		}
+		if diff := cmp.Diff(want, b.heard()); diff != "" {
+			t.Errorf("Events (-want +got):\n%s", diff)
 		}
 	})
 	t.Run("failures that go on, ever more rarely", func(t *testing.T) {

@@ -27,7 +27,7 @@ const (
 	// DefaultResyncInterval is how often the cache is checked against the API server.
 	DefaultResyncInterval = 2 * time.Minute
 	// pageSize bounds how many whole pods are in memory at once during a resync.
-	pageSize = 250
+	pageSize = 50
 	// resyncBound bounds one resync, so that a hung list does not end them all.
 	resyncBound = time.Minute
 	// quietNamespace is how long a namespace's series outlive its last pod of a Job and its last policy.

@@ -8,6 +8,7 @@ package controllers
 import (
 	"context"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -31,10 +32,12 @@ func (w *wakeup) source() source.Source {
 	})
 }
 
-func (w *wakeup) add(request reconcile.Request) {
+func (w *wakeup) add(request reconcile.Request) { w.addAfter(request, 0) }
+
+func (w *wakeup) addAfter(request reconcile.Request, after time.Duration) {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	if w.queue != nil {
-		w.queue.Add(request)
+		w.queue.AddAfter(request, after)
 	}
 }

@@ -78,7 +78,7 @@ func start(o operator.Options, l logging) error {
 	klog.SetLogger(logger)
 	restConfig, err := config.GetConfig()
 	if err != nil {
-		return fmt.Errorf("finding the cluster: %w", err)
+		return fmt.Errorf("finding the cluster (give --kubeconfig or KUBECONFIG, or run in a cluster): %w", err)
 	}
 	logger.Info("Starting", "version", version.Version, "revision", version.Commit(), "defaultMode", o.DefaultMode)
 	return operator.Run(ctrl.SetupSignalHandler(), restConfig, o)

@@ -91,6 +91,17 @@ func (l *Ledger) DropPolicy(policy types.NamespacedName) {
 	delete(l.reaps, policy)
 }
 
+// PoliciesIn returns the policies of a namespace.
+func (l *Ledger) PoliciesIn(namespace string) []types.NamespacedName {
+	var found []types.NamespacedName
+	l.EachPolicy(func(policy types.NamespacedName, _ string) {
+		if policy.Namespace == namespace {
+			found = append(found, policy)
+		}
+	})
+	return found
+}
+
 // EachPolicy calls visit for every policy. visit must be quick, and must not call the ledger.
 func (l *Ledger) EachPolicy(visit func(policy types.NamespacedName, mode string)) {
 	l.mu.Lock()

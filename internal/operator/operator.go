@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -83,7 +84,12 @@ func Run(ctx context.Context, restConfig *rest.Config, o Options) error {
 	if err := mgr.AddReadyzCheck("cache", cacheSynced(mgr)); err != nil {
 		return err
 	}
-	return mgr.Start(ctx)
+	if err := mgr.Start(ctx); meta.IsNoMatchError(err) {
+		return fmt.Errorf("the CRD of JobMeshPolicy must be installed first (config/crd): %w", err)
+	} else if err != nil {
+		return fmt.Errorf("running: %w", err)
+	}
+	return nil
 }
 
 func managerOptions(scheme *runtime.Scheme, o Options) ctrl.Options {

@@ -5,8 +5,11 @@
 package operator
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -59,6 +62,23 @@ func Defaults() Options {
 	}
 }
 
+// off is what turns a server off, instead of an address.
+const off = "0"
+
+func validateAddress(name, address string) error {
+	if address == off {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return fmt.Errorf("%s must be an address with a port from 0 to 65535, such as :8080 or 127.0.0.1:8080, or 0 for none, not %q", name, address)
+	}
+	return nil
+}
+
 var modes = []v1alpha1.Mode{v1alpha1.ModeEnforce, v1alpha1.ModeDryRun, v1alpha1.ModeDisabled}
 
 // maxQuits bounds the caps. One attempt costs a connection and about a dozen goroutines.
@@ -74,7 +94,16 @@ func (o *Options) Validate() error {
 	case o.MaxQuitsPerNode < 1 || o.MaxQuitsPerNode > maxQuits:
 		return fmt.Errorf("--max-quits-per-node must be 1 to %d, not %d", maxQuits, o.MaxQuitsPerNode)
 	}
+	if err := validateAddress("--metrics-bind-address", o.MetricsAddress); err != nil {
+		return err
+	}
+	if err := validateAddress("--health-probe-bind-address", o.ProbeAddress); err != nil {
+		return err
+	}
 	for _, namespace := range o.Namespaces {
+		if namespace == "" {
+			return errors.New("--namespaces must list names of namespaces, and not an empty one")
+		}
 		if wrong := validation.IsDNS1123Label(namespace); len(wrong) > 0 {
 			return fmt.Errorf("--namespaces must list names of namespaces, not %q: %s", namespace, strings.Join(wrong, "; "))
 		}
