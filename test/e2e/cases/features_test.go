@@ -61,7 +61,7 @@ func TestCronJobForbid(t *testing.T) {
 func TestActiveDeadlineNearTheEnd(t *testing.T) {
 	t.Parallel()
 	s := begin(t, &v1alpha1.JobMeshPolicySpec{GracePeriodSeconds: new(int32(300))})
-	s.completes(s.create(meshed(job("sleep 10", func(j *batchv1.Job) { j.Spec.ActiveDeadlineSeconds = new(int64(35)) }))), patience)
+	s.completes(s.create(meshed(job("sleep 10", func(j *batchv1.Job) { j.Spec.ActiveDeadlineSeconds = new(int64(60)) }))), patience)
 }
 
 func TestSuspend(t *testing.T) {
