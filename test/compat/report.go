@@ -59,11 +59,11 @@ var columns = []struct{ heading, fact string }{
 
 // head is the head of the table.
 func head() string {
-	line := "| Kubernetes |"
+	cells := []string{"Kubernetes"}
 	for _, c := range columns {
-		line += " " + c.heading + " |"
+		cells = append(cells, c.heading)
 	}
-	return line + "\n|" + strings.Repeat("---|", len(columns)+1) + "\n"
+	return "| " + strings.Join(cells, " | ") + " |\n|" + strings.Repeat("---|", len(cells)) + "\n"
 }
 
 // row is the release's line of the table.
