@@ -59,10 +59,11 @@ func test(ctx context.Context, release string) (*result, error) {
 	return r, readErr
 }
 
-// command is ended by a signal that lets it clean up.
+// command is ended, with all that it started, by a signal that lets it clean up: go test passes none on to the tests it runs.
 func command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, name, args...)
-	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGTERM) }
 	c.WaitDelay = 30 * time.Second
 	return c
 }
