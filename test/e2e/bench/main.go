@@ -62,22 +62,24 @@ func run(o options) error {
 // obtain measures, or reads what was measured before.
 func obtain(ctx context.Context, o options) (*results, error) {
 	r := &results{}
-	if o.render != "" {
-		text, err := os.ReadFile(o.render)
-		if err != nil {
-			return nil, err
+	if o.render == "" {
+		if o.data == "" {
+			o.data = filepath.Join(os.Getenv("ARTIFACTS"), "bench.json")
 		}
-		return r, json.Unmarshal(text, r)
+		return r, measure(ctx, o, r)
 	}
-	if err := measure(ctx, o, r); err != nil {
-		return nil, err
-	}
-	text, err := json.MarshalIndent(r, "", " ")
+	text, err := os.ReadFile(o.render)
 	if err != nil {
 		return nil, err
 	}
-	if o.data == "" {
-		o.data = filepath.Join(os.Getenv("ARTIFACTS"), "bench.json")
+	return r, json.Unmarshal(text, r)
+}
+
+// save writes everything that was measured so far.
+func (r *results) save(file string) error {
+	text, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
 	}
-	return r, os.WriteFile(o.data, text, 0o644)
+	return os.WriteFile(file, text, 0o644)
 }

@@ -85,12 +85,11 @@ func measure(ctx context.Context, o options, r *results) error {
 	if b.watcher, err = watch(watching, b.clientset); err != nil {
 		return err
 	}
-	if err := b.rounds(ctx); err != nil {
-		return err
-	}
-	return b.harvest(ctx)
+	return b.rounds(ctx)
 }
 
+// rounds runs all rounds. What was measured is saved after each, so that a run that is cut short was not for nothing: -render makes the
+// documents of it.
 func (b *bench) rounds(ctx context.Context) error {
 	for round := range b.jobs + 1 {
 		for i := range kinds {
@@ -99,7 +98,7 @@ func (b *bench) rounds(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := b.clear(ctx); err != nil {
+		if err := b.endRound(ctx); err != nil {
 			return err
 		}
 		fmt.Printf("bench: round %d of %d, load %.1f:%s\n", round, b.jobs, load(), b.line(round))
@@ -111,8 +110,21 @@ func (b *bench) rounds(ctx context.Context) error {
 				return err
 			}
 		}
+		if err := b.endRound(ctx); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+func (b *bench) endRound(ctx context.Context) error {
+	if err := b.clear(ctx); err != nil {
+		return err
+	}
+	if err := b.harvest(ctx); err != nil {
+		return err
+	}
+	return b.save(b.data)
 }
 
 // line tells of a round on one line.

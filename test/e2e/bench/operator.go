@@ -113,7 +113,7 @@ type entry struct {
 	Decision, Duration, LiveRead, Connect, Upgrade, Exchange string
 }
 
-// harvest reads what can be read once, when all is over.
+// harvest reads what the logs tell of all rounds so far.
 func (b *bench) harvest(ctx context.Context) error {
 	sum, err := b.scrape(ctx)
 	if err != nil {
@@ -124,6 +124,7 @@ func (b *bench) harvest(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	b.Attempts, b.Timelines = nil, nil
 	for _, pod := range pods {
 		log, err := b.clientset.CoreV1().Pods(deploy.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Timestamps: true}).DoRaw(ctx)
 		if err != nil {
