@@ -121,6 +121,9 @@ func (c *container) start(p *pod, now time.Time) {
 	if codes := c.script.ExitCodes; len(codes) > 0 {
 		c.exitWith = codes[min(c.attempts, len(codes))-1]
 	}
+	if gate := c.script.Gate; gate != "" && !p.fleet.gates.open(gate) {
+		return
+	}
 	run := c.script.Run.Duration
 	if run == 0 && !c.sidecar {
 		run = DefaultRun

@@ -5,7 +5,15 @@
 
 package simnode
 
-import "sync/atomic"
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
 
 // Counters are totals over a fleet since its start, but for the two that say now.
 type Counters struct {
@@ -49,6 +57,29 @@ type PodState struct {
 	StatusPort     int // of the proxy double; 0 is none
 	Quits          int // that passed the checks of peer and method, or came by exec
 	QuitsPremature int
+
+	Phase       corev1.PodPhase // as last reported
+	Reported    bool            // the API server has been told everything
+	ProxyExited bool            // the last run of the proxy double, with any exit code
+
+	// Times are the node's own, to the nanosecond, where a status has whole seconds. Zero is not yet.
+	AppsFinishedAt time.Time // the last app container finished for good
+	AppsReportedAt time.Time // the API server took the status that says so
+	FirstQuitAt    time.Time // the first of Quits arrived
+	ProxyExitedAt  time.Time
+}
+
+// times are moments in a pod's life that its containers do not remember.
+type times struct{ appsReported, firstQuit time.Time }
+
+// noteReport remembers what the API server took.
+func (p *pod) noteReport(changes int, phase corev1.PodPhase, appsFinished bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reported, p.reportedPhase = max(p.reported, changes), phase
+	if appsFinished && p.times.appsReported.IsZero() {
+		p.times.appsReported = time.Now()
+	}
 }
 
 // Pod returns the state of the newest Pod of that name on any of the fleet's nodes.
@@ -57,7 +88,36 @@ func (f *Fleet) Pod(namespace, name string) (PodState, bool) {
 	if p == nil {
 		return PodState{}, false
 	}
+	return p.view(), true
+}
+
+// Each calls look with every Pod that the fleet's nodes have and the API server has not removed, in no order.
+func (f *Fleet) Each(look func(namespace, name string, state PodState)) {
+	f.mu.Lock()
+	pods := slices.Collect(maps.Values(f.pods))
+	f.mu.Unlock()
+	for _, p := range pods {
+		namespace, name, _ := strings.Cut(p.key, "/")
+		look(namespace, name, p.view())
+	}
+}
+
+// view is the pod as its node sees it.
+func (p *pod) view() PodState {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return PodState{IP: p.ip, StatusPort: p.statusPort, Quits: p.quits, QuitsPremature: p.premature}, true
+	s := PodState{
+		IP: p.ip, StatusPort: p.statusPort, Quits: p.quits, QuitsPremature: p.premature,
+		Phase: p.reportedPhase, Reported: p.reported == p.changes,
+		AppsReportedAt: p.times.appsReported, FirstQuitAt: p.times.firstQuit,
+	}
+	if last, done := p.appsFinished(); done {
+		s.AppsFinishedAt = last
+	}
+	for _, c := range p.all() {
+		if c.proxy && c.state == terminated {
+			s.ProxyExited, s.ProxyExitedAt = true, c.finishedAt
+		}
+	}
+	return s
 }

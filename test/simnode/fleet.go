@@ -26,6 +26,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -75,6 +76,7 @@ type Fleet struct {
 	kubeletVersion string // the API server's
 
 	counters counters
+	gates    gates
 	queue    workqueue.TypedRateLimitingInterface[*pod]
 	ctx      context.Context
 	cancel   context.CancelFunc
@@ -94,6 +96,8 @@ func Start(ctx context.Context, config *rest.Config, options Options) (*Fleet, e
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	config.UserAgent = "simnode"
+	// Decoding ten thousand Pods' updates from JSON would cost more than all the rest.
+	config.AcceptContentTypes, config.ContentType = runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON, runtime.ContentTypeProtobuf
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, err

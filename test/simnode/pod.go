@@ -39,6 +39,11 @@ type pod struct {
 	timer     *time.Timer
 	quits     int
 	premature int
+	times     times
+
+	changes       int // so far
+	reported      int // of them, in the status last written
+	reportedPhase corev1.PodPhase
 }
 
 // stop says why and how a Pod is ended.
@@ -287,17 +292,34 @@ func (p *pod) noteQuit() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.quits++
+	if p.times.firstQuit.IsZero() {
+		p.times.firstQuit = time.Now()
+	}
+	if _, done := p.appsFinished(); !done {
+		p.premature++
+		p.fleet.counters.premature.Add(1)
+	}
+}
+
+// appsFinished reports whether every app container has finished for good, and when the last one did. The caller holds mu.
+func (p *pod) appsFinished() (last time.Time, done bool) {
 	for _, c := range p.apps {
-		if !c.proxy && !c.script.Auxiliary && !c.final(p.object) {
-			p.premature++
-			p.fleet.counters.premature.Add(1)
-			return
+		if c.proxy || c.script.Auxiliary {
+			continue
+		}
+		if !c.final(p.object) {
+			return time.Time{}, false
+		}
+		if c.finishedAt.After(last) {
+			last = c.finishedAt
 		}
 	}
+	return last, true
 }
 
 // dirty has the status written after the relist delay. The caller holds mu.
 func (p *pod) dirty() {
+	p.changes++
 	if !p.dead {
 		p.fleet.queue.AddAfter(p, p.fleet.options.RelistDelay)
 	}

@@ -34,6 +34,9 @@ type Script struct {
 type ContainerScript struct {
 	// Run is how long each attempt runs; 0 is DefaultRun, negative is until it is stopped.
 	Run metav1.Duration `json:"run,omitzero"`
+	// Gate keeps every attempt running until Fleet.OpenGate opens the gate of that name, whatever Run says. An attempt that
+	// starts afterwards runs for Run.
+	Gate string `json:"gate,omitempty"`
 	// ExitCodes are the exit codes attempt by attempt; the last one repeats, none is 0.
 	ExitCodes []int32 `json:"exitCodes,omitempty"`
 	// Reason is the reason in the terminated state, such as OOMKilled; "" is Completed or Error.

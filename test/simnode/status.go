@@ -45,7 +45,8 @@ func (p *pod) report(ctx context.Context) error {
 		p.mu.Unlock()
 		return nil
 	}
-	object, status := p.object, p.status()
+	object, status, changes := p.object, p.status(), p.changes
+	_, appsFinished := p.appsFinished()
 	remove := p.deleting && p.finished
 	p.mu.Unlock()
 
@@ -63,6 +64,7 @@ func (p *pod) report(ctx context.Context) error {
 		return err
 	}
 	p.fleet.counters.writes.Add(1)
+	p.noteReport(changes, status.Phase, appsFinished)
 	if !remove {
 		return nil
 	}
