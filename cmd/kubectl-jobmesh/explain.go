@@ -107,6 +107,9 @@ func (o *explainOptions) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return badUsage(o.command, "%w", err)
 	}
+	if err := checkNamespace(*o.cluster.Namespace); err != nil {
+		return badUsage(o.command, "%w", err)
+	}
 	var found []explain.Explanation
 	switch now := time.Now(); {
 	case len(o.files) > 0:

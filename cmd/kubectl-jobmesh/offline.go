@@ -51,7 +51,7 @@ func (o *explainOptions) fromFiles(now time.Time) ([]explain.Explanation, error)
 	rules := explain.NewRules(o.defaults(), asCreated(policies, now))
 
 	namespace := metav1.NamespaceDefault
-	if o.cluster.Namespace != nil && *o.cluster.Namespace != "" {
+	if *o.cluster.Namespace != "" {
 		namespace = *o.cluster.Namespace
 	}
 	jobs := make(map[types.NamespacedName]*batchv1.Job, len(input.Jobs))

@@ -25,6 +25,17 @@ func (t target) String() string {
 	return "pod/" + t.name
 }
 
+// checkNamespace refuses what names no namespace, before it becomes part of a request's path. The empty one is the context's.
+func checkNamespace(name string) error {
+	if name == "" {
+		return nil
+	}
+	if faults := validation.ValidateNamespaceName(name, false); len(faults) > 0 {
+		return fmt.Errorf("%q is no name of a namespace: %s", name, faults[0])
+	}
+	return nil
+}
+
 // isJob knows kubectl's names of the two resources.
 var isJob = map[string]bool{
 	"pod": false, "pods": false, "po": false,

@@ -80,7 +80,7 @@ func TestExplain(t *testing.T) {
 			defaults: policy.Defaults{Mode: v1alpha1.ModeDryRun, AllowExecFallback: true},
 			want:     "default/a: Quit (Stuck): Every app container has finished for good, and istio-proxy still runs.",
 		},
-		"a pod not named yet": {pod: builders.MakePod("").With(func(p *corev1.Pod) { p.GenerateName = "seed-" }).Obj(), want: "default/seed-: Ignore (NoProxy): The pod has no istio-proxy container."},
+		"a pod not named yet": {pod: builders.MakePod("").With(func(p *corev1.Pod) { p.GenerateName, p.OwnerReferences[0].Name = "seed-", "seed" }).Obj(), want: "default/seed-: Ignore (NoProxy): The pod has no istio-proxy container."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.defaults.Mode == "" {

@@ -129,7 +129,7 @@ func WriteYAML(w io.Writer, explanations []Explanation) error {
 		return err
 	}
 	// The escapes are for YAML's reader, which accepts no control characters; its writer may undo them.
-	if text, err = yaml.JSONToYAML(sanitize.JSON(text)); err != nil {
+	if text, err = yaml.JSONToYAML(sanitize.JSONForYAML(text)); err != nil {
 		return err
 	}
 	_, err = io.WriteString(w, sanitize.Lines(string(text)))

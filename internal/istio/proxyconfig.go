@@ -20,8 +20,9 @@ const (
 	proxyConfigEnv        = "PROXY_CONFIG"
 )
 
-// maxProxyConfigBytes bounds what is parsed of a tenant's YAML. Istio's own default configuration is below 1 KiB.
-const maxProxyConfigBytes = 64 << 10
+// maxProxyConfigBytes bounds what is parsed of a tenant's YAML, which takes the time of everyone's decisions. Istio's own default
+// configuration is below 1 KiB.
+const maxProxyConfigBytes = 16 << 10
 
 // defaultDrain is Istio's terminationDrainDuration; maxDrain bounds what a tenant may make JobMesh wait between two requests.
 const (

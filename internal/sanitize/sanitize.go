@@ -50,6 +50,19 @@ func Lines(s string) string {
 // JSON escapes what does not print in a JSON text, which means the same afterwards. Outside of its strings a JSON text holds
 // nothing of the kind but line breaks, which stay. (encoding/json escapes no C1 control characters and no reordering marks.)
 func JSON(text []byte) []byte {
+	return inStrings(text, func(out []byte, r rune) []byte {
+		high, low := utf16.EncodeRune(r)
+		return fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+	})
+}
+
+// JSONForYAML is JSON for a text that a reader of YAML gets, which knows all of JSON's escapes but no surrogate pairs.
+func JSONForYAML(text []byte) []byte {
+	return inStrings(text, func(out []byte, r rune) []byte { return fmt.Appendf(out, `\U%08x`, r) })
+}
+
+// inStrings escapes what does not print; beyond writes those above U+FFFF.
+func inStrings(text []byte, beyond func(out []byte, r rune) []byte) []byte {
 	out := make([]byte, 0, len(text))
 	for len(text) > 0 {
 		r, size := utf8.DecodeRune(text)
@@ -57,8 +70,7 @@ func JSON(text []byte) []byte {
 		case r == '\n' || prints(r, size):
 			out = append(out, text[:size]...)
 		case r > 0xffff:
-			high, low := utf16.EncodeRune(r)
-			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+			out = beyond(out, r)
 		default:
 			out = fmt.Appendf(out, `\u%04x`, r)
 		}

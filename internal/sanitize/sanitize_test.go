@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"sigs.k8s.io/yaml"
 )
 
 func TestText(t *testing.T) {
@@ -66,6 +68,22 @@ func FuzzJSON(f *testing.F) {
 		for key, value := range want {
 			if got[key] != value {
 				t.Errorf("JSON(%q) reads as %q", text, got)
+			}
+		}
+
+		forYAML := JSONForYAML(text)
+		for _, r := range string(forYAML) {
+			if r != '\n' && !unicode.IsPrint(r) {
+				t.Errorf("JSONForYAML(%q) holds %q", text, r)
+			}
+		}
+		var fromYAML map[string]string
+		if err := yaml.Unmarshal(forYAML, &fromYAML); err != nil {
+			t.Fatalf("JSONForYAML(%q) = %q: %v", text, forYAML, err)
+		}
+		for key, value := range want {
+			if fromYAML[key] != value {
+				t.Errorf("JSONForYAML(%q) reads as %q", text, fromYAML)
 			}
 		}
 	})

@@ -36,6 +36,10 @@ const (
 	// maxValues bounds the values of one Set, counted by their commas: three bytes may stand for a container, which takes 1 KiB. In what
 	// kubectl prints there is less than one in 30 bytes.
 	maxValues = 2 << 20
+	// maxContainers bounds the containers of one Pod, with their statuses: no API server stores a Pod of that many. maxAllContainers bounds
+	// those of one Set: as many would fill MaxBytes with what kubectl prints of them.
+	maxContainers    = 10_000
+	maxAllContainers = 100_000
 	// maxLists bounds how deep a List may hold Lists.
 	maxLists = 8
 	// maxNamed bounds how many kinds Others names.
@@ -50,6 +54,8 @@ type Set struct {
 	others   map[string]int
 	read     int64
 	values   int
+	// containers counts those of all Pods, with their statuses.
+	containers int
 }
 
 // Read adds the objects of one source. name stands for the source in errors.
@@ -166,6 +172,9 @@ func isKnown(group, kind string) bool {
 func (s *Set) decode(doc document, gv schema.GroupVersion, kind string) error {
 	switch kind {
 	case "Pod":
+		if err := s.count(doc.json); err != nil {
+			return err
+		}
 		return appendTo(&s.Pods, doc, gv, corev1.SchemeGroupVersion)
 	case "Job":
 		return appendTo(&s.Jobs, doc, gv, batchv1.SchemeGroupVersion)
