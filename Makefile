@@ -118,6 +118,14 @@ bench: build bin/kustomize ## Measure how fast Jobs end, beside what people do i
 	go build -C test/e2e -o "$(CURDIR)/bin/" ./cmd/e2e ./bench
 	ARTIFACTS="$(ARTIFACTS)" bin/e2e bin/bench $(BENCH_ARGS)
 
+# Flags of scale, such as SCALE_ARGS="-scenario storm -pods 1000".
+SCALE_ARGS ?=
+
+.PHONY: scale
+scale: build ## Measure storms, restarts, hung nodes, full clusters and churn (an hour, Linux, no root); write docs/reliability.md.
+	@$(GO_BUILD) -o bin/ ./test/scale
+	@assets=$$(test/controlplane/build.sh) && JOBMESH_ASSETS="$$assets" ARTIFACTS="$(ARTIFACTS)" exec bin/scale $(SCALE_ARGS)
+
 ##@ Build
 
 .PHONY: build
