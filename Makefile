@@ -79,12 +79,26 @@ test: controlplane ## Run every test that needs no root, against that API server
 	@assets=$$(test/controlplane/build.sh) && \
 		JOBMESH_ASSETS="$$assets" KUBEBUILDER_ASSETS="$$assets" go test $(TEST_ARGS) ./...
 
-# The releases of test-compat, such as VERSIONS="1.28.15 1.37.2". Without it they are those of docs/compatibility.md.
+# How long fuzz runs each target, the targets it runs at once, and the names it takes, such as FUZZ="Decide|Text".
+FUZZTIME ?= 10m
+FUZZ_JOBS ?= 1
+FUZZ ?=
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME=10m, FUZZ_JOBS=1 at once; print the executions of each.
+	@FUZZTIME="$(FUZZTIME)" FUZZ_JOBS="$(FUZZ_JOBS)" FUZZ="$(FUZZ)" hack/fuzz.sh
+
+# The releases of test-compat, such as VERSIONS="1.28.15 1.37.2" or VERSIONS="oldest newest". Without it they are those of docs/compatibility.md.
 VERSIONS ?=
 
 .PHONY: test-compat
 test-compat: ## Run the tests that need an API server on old and new Kubernetes; ARGS=-update writes docs/compatibility.md.
 	@go run ./test/compat $(ARGS) $(VERSIONS)
+
+.PHONY: test-faults
+test-faults: controlplane ## Break what the operator stands on while Jobs finish; ARGS=-update writes its table in docs/reliability.md.
+	@assets=$$(test/controlplane/build.sh) && \
+		JOBMESH_ASSETS="$$assets" go test -C test/faults -count=1 -timeout 30m -v $(TEST_ARGS) . $(ARGS)
 
 .PHONY: demo
 # It is compiled as build compiles, so that the packages they share are compiled once. It takes the shell's place, so that

@@ -321,11 +321,7 @@ func TestAPolicyReachesItsPods(t *testing.T) {
 	p := build.MakePolicy("reap").Selects("app", "some").Obj()
 	b := newBench(t, p, stuck("selected").Label("app", "some").Obj(), stuck("other").Obj(),
 		stuck("elsewhere").Namespace("elsewhere").Obj(), build.MakePod("web").Owner("apps/v1", "ReplicaSet").Obj())
-	var got []string
-	for _, request := range b.podsUnder(t.Context(), p) {
-		got = append(got, request.String())
-	}
-	slices.Sort(got)
+	got := wokenBy(t, &b.wakeup, 2, func() { b.policyChanged(t.Context(), p) })
 	if diff := cmp.Diff([]string{"default/other", "default/selected"}, got); diff != "" {
 		t.Errorf("Pods (-want +got):\n%s", diff)
 	}

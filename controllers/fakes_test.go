@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -126,7 +127,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	builder := func() *fake.ClientBuilder {
 		return fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.JobMeshPolicy{})
 	}
-	b.cached = builder().WithObjects(copies(objects)...).Build()
+	b.cached = &watched{builder().WithObjects(copies(objects)...).Build(), b}
 	b.live = builder().WithObjects(copies(objects)...).WithInterceptorFuncs(interceptor.Funcs{Get: b.liveGet, List: b.liveList}).Build()
 	book := ledger.New(func(p client.ObjectKey) { b.changed = append(b.changed, p.String()) })
 	recorder, err := metrics.New(b.registry, book)
@@ -139,6 +140,31 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	}
 	b.places(64, 8)
 	return b
+}
+
+// watched tells the reconciler of changed policies, as the watch does.
+type watched struct {
+	client.WithWatch
+	b *bench
+}
+
+func (w *watched) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+	return w.tell(o, w.WithWatch.Create(ctx, o, opts...))
+}
+
+func (w *watched) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
+	return w.tell(o, w.WithWatch.Update(ctx, o, opts...))
+}
+
+func (w *watched) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+	return w.tell(o, w.WithWatch.Delete(ctx, o, opts...))
+}
+
+func (w *watched) tell(o client.Object, err error) error {
+	if _, ok := o.(*v1alpha1.JobMeshPolicy); ok {
+		w.b.rankings.changed(o.GetNamespace())
+	}
+	return err
 }
 
 // enforcing is a bench with a policy that reaps everything in the namespace default.
@@ -348,4 +374,25 @@ func runOf(id string) func(*corev1.Pod) {
 
 func reconcileOf(pod *corev1.Pod) reconcile.Request {
 	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)}
+}
+
+// wokenBy returns the keys that f puts into the queue of a wakeup sooner or later; want is how many to wait for.
+func wokenBy(t *testing.T, w *wakeup, want int, f func()) []string {
+	t.Helper()
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer queue.ShutDown()
+	if err := w.source().Start(t.Context(), queue); err != nil {
+		t.Fatal(err)
+	}
+	f()
+	for deadline := time.Now().Add(10 * time.Second); queue.Len() < want && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	var woken []string
+	for range queue.Len() {
+		request, _ := queue.Get()
+		woken = append(woken, request.String())
+	}
+	slices.Sort(woken)
+	return woken
 }

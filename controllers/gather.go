@@ -15,9 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/jobmesh/jobmesh/api/v1alpha1"
 	"github.com/jobmesh/jobmesh/internal/istio"
 	"github.com/jobmesh/jobmesh/internal/ledger"
 	"github.com/jobmesh/jobmesh/internal/policy"
@@ -25,14 +23,14 @@ import (
 )
 
 func (r *PodReconciler) gather(ctx context.Context, pod *corev1.Pod) (verdict.Input, error) {
-	var policies v1alpha1.JobMeshPolicyList
-	if err := r.Cached.List(ctx, &policies, client.InNamespace(pod.Namespace)); err != nil {
-		return verdict.Input{}, fmt.Errorf("listing the policies: %w", err)
+	ranked, err := r.rankings.read(ctx, r.Cached, pod.Namespace)
+	if err != nil {
+		return verdict.Input{}, err
 	}
 	now := r.Clock.Now()
 	in := verdict.Input{
 		Pod:      pod,
-		Settings: policy.SettingsOf(policy.Govern(pod, policy.Rank(policies.Items)), r.Defaults),
+		Settings: policy.SettingsOf(policy.Govern(pod, ranked), r.Defaults),
 		Now:      now,
 	}
 	if known, ok := r.Ledger.Recall(pod); ok {

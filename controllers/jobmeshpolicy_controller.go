@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,7 +18,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -45,10 +43,12 @@ type JobMeshPolicyReconciler struct {
 	// StatusInterval is the least time between two writes of one policy's status.
 	StatusInterval time.Duration
 
-	wakeup  wakeup
-	mu      sync.Mutex
-	written map[types.NamespacedName]written
-	rounds  map[string]time.Time // by namespace: when its policies are next looked at for overlaps
+	wakeup   wakeup
+	pacer    pacer
+	overlaps overlaps
+	mu       sync.Mutex
+	written  map[types.NamespacedName]written
+	rounds   map[string]time.Time // by namespace: when its policies are next looked at for overlaps
 }
 
 // written is the last write of a policy's status.
@@ -60,6 +60,7 @@ type written struct {
 // Changed has the status of a policy looked at again, and a little later those of its neighbours, which may select the same
 // pods. It may be called from anywhere.
 func (r *JobMeshPolicyReconciler) Changed(policy types.NamespacedName) {
+	r.overlaps.changed(policy.Namespace)
 	r.wakeup.add(reconcile.Request{NamespacedName: policy})
 	if !r.beginsRound(policy.Namespace) {
 		return
@@ -89,25 +90,26 @@ func (r *JobMeshPolicyReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Named("jobmeshpolicy").
 		For(&v1alpha1.JobMeshPolicy{}, specChanged).
 		// A policy that appears, changes or goes may outrank its neighbours, or stop doing so.
-		Watches(&v1alpha1.JobMeshPolicy{}, handler.EnqueueRequestsFromMapFunc(r.neighbours), specChanged).
+		Watches(&v1alpha1.JobMeshPolicy{}, eachEvent(r.specChanged), specChanged).
 		WatchesRawSource(r.wakeup.source()).
 		WithOptions(controllerOptions(2)).
 		Complete(r)
 }
 
-func (r *JobMeshPolicyReconciler) neighbours(ctx context.Context, o client.Object) []reconcile.Request {
-	var policies v1alpha1.JobMeshPolicyList
-	if err := r.Cached.List(ctx, &policies, client.InNamespace(o.GetNamespace())); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Failed to list the policies of a namespace")
-		return nil
-	}
-	requests := make([]reconcile.Request, 0, len(policies.Items))
-	for i := range policies.Items {
-		if policies.Items[i].Name != o.GetName() {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&policies.Items[i])})
+// specChanged has all policies of a policy's namespace looked at again.
+func (r *JobMeshPolicyReconciler) specChanged(ctx context.Context, p client.Object) {
+	namespace := p.GetNamespace()
+	r.overlaps.changed(namespace)
+	r.pacer.soon(namespace, func() {
+		var policies v1alpha1.JobMeshPolicyList
+		if err := r.Cached.List(ctx, &policies, client.InNamespace(namespace)); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Failed to list the policies of a namespace")
+			return
 		}
-	}
-	return requests
+		for i := range policies.Items {
+			r.wakeup.add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&policies.Items[i])})
+		}
+	})
 }
 
 // Reconcile brings the status of one policy up to date, StatusInterval after the last write at the earliest.
@@ -129,16 +131,16 @@ func (r *JobMeshPolicyReconciler) Reconcile(ctx context.Context, request reconci
 	if wait := r.untilNextWrite(p); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
-	return reconcile.Result{}, r.write(ctx, p)
+	overlap, again, err := r.overlaps.find(ctx, r.Cached, r.Clock, p)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: again}, r.write(ctx, p, overlap)
 }
 
 // write patches the status where it differs. Reaps that could not be written are kept for the next time.
-func (r *JobMeshPolicyReconciler) write(ctx context.Context, p *v1alpha1.JobMeshPolicy) error {
+func (r *JobMeshPolicyReconciler) write(ctx context.Context, p *v1alpha1.JobMeshPolicy, overlap overlap) error {
 	key := client.ObjectKeyFromObject(p)
-	overlap, err := r.overlapOf(ctx, p)
-	if err != nil {
-		return err
-	}
 	reaps := r.Ledger.TakeReaps(key)
 	updated := p.DeepCopy()
 	updated.Status = statusOf(p, overlap, r.Ledger.Count(key), reaps, r.Defaults, r.Clock.Now())
@@ -177,17 +179,8 @@ func (r *JobMeshPolicyReconciler) forget(key types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.written, key)
-}
-
-// overlapOf finds what other policies govern of the pods that this one selects.
-func (r *JobMeshPolicyReconciler) overlapOf(ctx context.Context, p *v1alpha1.JobMeshPolicy) (overlap, error) {
-	var policies v1alpha1.JobMeshPolicyList
-	if err := r.Cached.List(ctx, &policies, client.InNamespace(p.Namespace)); err != nil {
-		return overlap{}, fmt.Errorf("listing the policies: %w", err)
+	if len(r.Ledger.PoliciesIn(key.Namespace)) == 0 {
+		delete(r.rounds, key.Namespace)
+		r.overlaps.forget(key.Namespace)
 	}
-	var pods corev1.PodList
-	if err := r.Cached.List(ctx, &pods, client.InNamespace(p.Namespace)); err != nil {
-		return overlap{}, fmt.Errorf("listing the pods: %w", err)
-	}
-	return findOverlap(p, policies.Items, pods.Items), nil
 }

@@ -186,7 +186,7 @@ func TestAStaleStatusIsNotAddedTo(t *testing.T) {
 	b.Ledger.AddReap(reapKey, b.clock.Now())
 	b.look()
 	b.Ledger.AddReap(reapKey, b.clock.Now())
-	if err := b.r.write(t.Context(), &stale); !apierrors.IsConflict(err) {
+	if err := b.r.write(t.Context(), &stale, overlap{}); !apierrors.IsConflict(err) {
 		t.Errorf("Got %v, want a conflict", err)
 	}
 	b.clock.Step(time.Minute)
@@ -233,15 +233,11 @@ func TestCountsReachTheStatus(t *testing.T) {
 	}
 }
 
-func TestNeighboursAreTheOtherPoliciesOfTheNamespace(t *testing.T) {
+// TestASpecReachesItsNeighbours checks which policies a change of one has looked at again.
+func TestASpecReachesItsNeighbours(t *testing.T) {
 	changed := build.MakePolicy("reap").Obj()
-	b := newPolicyBench(t, changed, build.MakePolicy("one").Obj(), build.MakePolicy("two").Obj(), build.MakePolicy("far").Namespace("elsewhere").Obj())
-	var got []string
-	for _, request := range b.r.neighbours(t.Context(), changed) {
-		got = append(got, request.String())
-	}
-	slices.Sort(got)
-	if diff := cmp.Diff([]string{"default/one", "default/two"}, got); diff != "" {
-		t.Errorf("Neighbours (-want +got):\n%s", diff)
+	b := newPolicyBench(t, changed, build.MakePolicy("one").Obj(), build.MakePolicy("far").Namespace("elsewhere").Obj())
+	if diff := cmp.Diff([]string{"default/one", "default/reap"}, wokenBy(t, &b.r.wakeup, 2, func() { b.r.specChanged(t.Context(), changed) })); diff != "" {
+		t.Errorf("Policies (-want +got):\n%s", diff)
 	}
 }

@@ -17,7 +17,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
@@ -34,8 +33,8 @@ import (
 const (
 	// deciders are workers beside those that may be busy with an attempt: a full house of attempts does not stop decisions.
 	deciders = 8
-	// placeAgain is when a pod that found no free place looks by itself; normally it is woken much sooner.
-	placeAgain = 5 * time.Second
+	// placeAgain is when a pod that found no free place looks by itself, should it not be woken: never, unless there is a bug.
+	placeAgain = time.Minute
 )
 
 // Quitter asks one proxy to quit.
@@ -60,6 +59,8 @@ type PodReconciler struct {
 	ShutdownGrace time.Duration
 
 	wakeup   wakeup
+	pacer    pacer
+	rankings rankings
 	slots    *slots.Slots[reconcile.Request]
 	suspects sync.Map // of types.NamespacedName: pods of which the cache may be wrong
 }
@@ -73,28 +74,29 @@ func (r *PodReconciler) SetupWithManager(mgr ctrl.Manager) error {
 			pod, ok := o.(*corev1.Pod)
 			return ok && verdict.JobOf(pod) != nil
 		}))).
-		Watches(&v1alpha1.JobMeshPolicy{}, handler.EnqueueRequestsFromMapFunc(r.podsUnder),
-			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.JobMeshPolicy{}, eachEvent(r.policyChanged), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(r.wakeup.source()).
 		WithOptions(controllerOptions(r.MaxQuits + deciders)).
 		Complete(r)
 }
 
-// podsUnder returns the pods that a policy may touch: all pods of Jobs in its namespace, because one that no longer selects a
-// pod may hand it to another.
-func (r *PodReconciler) podsUnder(ctx context.Context, o client.Object) []reconcile.Request {
-	var pods corev1.PodList
-	if err := r.Cached.List(ctx, &pods, client.InNamespace(o.GetNamespace())); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Failed to list the pods under a policy")
-		return nil
-	}
-	var requests []reconcile.Request
-	for i := range pods.Items {
-		if verdict.JobOf(&pods.Items[i]) != nil {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&pods.Items[i])})
+// policyChanged has the pods that a policy may touch looked at again: all pods of Jobs in its namespace, because one that no longer
+// selects a pod may hand it to another.
+func (r *PodReconciler) policyChanged(ctx context.Context, p client.Object) {
+	namespace := p.GetNamespace()
+	r.rankings.changed(namespace)
+	r.pacer.soon(namespace, func() {
+		var pods corev1.PodList
+		if err := r.Cached.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Failed to list the pods under a policy")
+			return
 		}
-	}
-	return requests
+		for i := range pods.Items {
+			if verdict.JobOf(&pods.Items[i]) != nil {
+				r.wakeup.add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&pods.Items[i])})
+			}
+		}
+	})
 }
 
 // Reconcile looks at one pod.
@@ -105,11 +107,12 @@ func (r *PodReconciler) Reconcile(ctx context.Context, request reconcile.Request
 		r.slots.Pass(request)
 		return reconcile.Result{RequeueAfter: decision.RecheckAfter}, err
 	}
-	node := in.Pod.Spec.NodeName
-	if !r.slots.Acquire(node, request) {
+	at := slots.Spot{Node: in.Pod.Spec.NodeName, Namespace: in.Pod.Namespace}
+	if !r.slots.Acquire(at, request) {
 		return reconcile.Result{RequeueAfter: placeAgain}, nil
 	}
-	defer r.slots.Release(node)
+	defer r.slots.Release(at)
+	defer r.Metrics.QuitBegins()()
 	return r.act(ctx, in)
 }
 

@@ -12,50 +12,15 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/jobmesh/jobmesh/api/v1alpha1"
 	"github.com/jobmesh/jobmesh/internal/ledger"
 	"github.com/jobmesh/jobmesh/internal/policy"
-	"github.com/jobmesh/jobmesh/internal/verdict"
 )
 
 var ownConditions = []string{v1alpha1.ConditionReady, v1alpha1.ConditionStalled, v1alpha1.ConditionOverlapped, v1alpha1.ConditionExecFallback}
-
-// overlap counts the pods that a policy selects and another governs.
-type overlap struct {
-	pods   int
-	winner string // one of the policies that govern them
-}
-
-func findOverlap(p *v1alpha1.JobMeshPolicy, policies []v1alpha1.JobMeshPolicy, pods []corev1.Pod) overlap {
-	ranked := policy.Rank(policies)
-	var own *policy.Ranked
-	for i := range ranked {
-		if ranked[i].Policy.Name == p.Name {
-			own = &ranked[i]
-		}
-	}
-	var found overlap
-	if own == nil || len(ranked) == 1 {
-		return found
-	}
-	for i := range pods {
-		if verdict.JobOf(&pods[i]) == nil || !own.Selects(&pods[i]) {
-			continue
-		}
-		if winner := policy.Govern(&pods[i], ranked); winner != nil && winner.Name != p.Name {
-			found.pods++
-			// The first by name: a cache lists in any order, and a status that differs is written.
-			if found.winner == "" || winner.Name < found.winner {
-				found.winner = winner.Name
-			}
-		}
-	}
-	return found
-}
 
 func statusOf(p *v1alpha1.JobMeshPolicy, o overlap, counts ledger.Counts, reaps ledger.Reaps, defaults policy.Defaults, now time.Time) v1alpha1.JobMeshPolicyStatus {
 	status := *p.Status.DeepCopy()

@@ -133,7 +133,7 @@ func TestCountersAddUp(t *testing.T) {
 	}
 }
 
-func TestFindOverlap(t *testing.T) {
+func TestFindOverlaps(t *testing.T) {
 	pods := []corev1.Pod{
 		*stuck("a").Label("app", "some").Obj(), *stuck("b").Label("app", "some").Label("tier", "gold").Obj(), *stuck("c").Obj(),
 		*build.MakePod("web").Owner("apps/v1", "ReplicaSet").Label("app", "some").Obj(),
@@ -167,7 +167,7 @@ func TestFindOverlap(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			for range 2 { // in any order of the cache
-				if got := findOverlap(tc.policy, tc.policies, pods); got != tc.want {
+				if got := findOverlaps(tc.policies, pods)[tc.policy.Name]; got != tc.want {
 					t.Errorf("Got %+v, want %+v", got, tc.want)
 				}
 				pods[0], pods[1], pods[2], pods[3] = pods[3], pods[2], pods[1], pods[0]

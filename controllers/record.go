@@ -68,7 +68,7 @@ func (r *PodReconciler) record(ctx context.Context, in verdict.Input, decision v
 	if decision.AppFinishedAt.IsZero() {
 		next.History.SeenFinished = time.Time{} // where the whole pod starts anew, so does its grace period
 	} else if next.History.SeenFinished.IsZero() {
-		next.History.SeenFinished = in.Now
+		next.History.SeenFinished = in.Now.Add(-max(0, in.Now.Sub(decision.AppFinishedAt)))
 	}
 	reaped := decision.Reason == verdict.ProxyTerminated && in.History.Delivered && !known.Reaped && allEnded(in.Pod)
 	next.Reaped = known.Reaped || reaped

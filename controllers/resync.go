@@ -139,6 +139,7 @@ func (s *Resync) dropQuietNamespaces() {
 	for namespace, seen := range s.lastSeen {
 		if now.Sub(seen) > quietNamespace {
 			s.Pods.Metrics.NamespaceGone(namespace)
+			s.Pods.rankings.forget(namespace)
 			delete(s.lastSeen, namespace)
 		}
 	}

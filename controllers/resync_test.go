@@ -18,6 +18,7 @@ import (
 
 	"github.com/jobmesh/jobmesh/api/v1alpha1"
 	"github.com/jobmesh/jobmesh/internal/quit"
+	"github.com/jobmesh/jobmesh/internal/slots"
 	build "github.com/jobmesh/jobmesh/test/builders"
 )
 
@@ -120,9 +121,9 @@ func TestASuspectIsReadLiveUntilTheCacheAgrees(t *testing.T) {
 		b.see(stuck("pod").Obj(), b.live)
 		b.resync(&Resync{})
 		b.places(1, 1)
-		b.slots.Acquire("node", requestFor("other"))
+		b.slots.Acquire(slots.Spot{Node: "node", Namespace: "other"}, requestFor("other"))
 		b.reconcile("pod")
-		b.slots.Release("node")
+		b.slots.Release(slots.Spot{Node: "node", Namespace: "other"})
 		b.reconcile("pod")
 		b.wantAsks(1)
 	})

@@ -1,7 +1,7 @@
 // Copyright The JobMesh Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// A source that lets the rest of the operator put a key into a controller's queue.
+// Sources that let the rest of the operator put a key into a controller's queue.
 
 package controllers
 
@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
@@ -39,5 +42,15 @@ func (w *wakeup) addAfter(request reconcile.Request, after time.Duration) {
 	defer w.mu.RUnlock()
 	if w.queue != nil {
 		w.queue.AddAfter(request, after)
+	}
+}
+
+// eachEvent calls f for each object that comes, changes or goes. Who wants something looked at wakes it up.
+func eachEvent(f func(context.Context, client.Object)) handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, _ queue) { f(ctx, e.Object) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, _ queue) { f(ctx, e.ObjectNew) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, _ queue) { f(ctx, e.Object) },
 	}
 }

@@ -30,6 +30,8 @@ func addFlags(flags *pflag.FlagSet, o *operator.Options, l *logging) {
 		"namespace of the lease (default the operator's own)")
 	flags.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress, "address of the metrics endpoint; 0 turns it off")
 	flags.StringVar(&o.ProbeAddress, "health-probe-bind-address", o.ProbeAddress, "address of /healthz and /readyz; 0 turns them off")
+	flags.StringVar(&o.PprofAddress, "pprof-bind-address", o.PprofAddress,
+		"address of /debug/pprof, on the loopback interface only; 0 turns it off")
 	flags.StringVar(&l.format, "log-format", l.format, "json or text")
 	flags.StringVar(&l.level, "log-level", l.level, "error, info (actions), debug (decisions) or trace")
 

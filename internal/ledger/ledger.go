@@ -43,8 +43,9 @@ type Record struct {
 type Ledger struct {
 	mu       sync.Mutex
 	pods     map[types.NamespacedName]*Record
+	counts   map[types.NamespacedName]Counts // by policy; kept with pods, because thousands of policies ask for theirs
 	reaps    map[types.NamespacedName]Reaps
-	policies map[types.NamespacedName]string
+	policies map[string]map[string]string // by namespace: names and modes
 	changed  func(policy types.NamespacedName)
 }
 
@@ -52,8 +53,9 @@ type Ledger struct {
 func New(changed func(policy types.NamespacedName)) *Ledger {
 	return &Ledger{
 		pods:     map[types.NamespacedName]*Record{},
+		counts:   map[types.NamespacedName]Counts{},
 		reaps:    map[types.NamespacedName]Reaps{},
-		policies: map[types.NamespacedName]string{},
+		policies: map[string]map[string]string{},
 		changed:  changed,
 	}
 }
@@ -81,7 +83,7 @@ func (l *Ledger) Update(pod *corev1.Pod, r Record) (before Record) {
 			before = *old
 		}
 	}
-	l.pods[key] = &r
+	l.put(key, &r)
 	l.mu.Unlock()
 	if replaced != r.Policy {
 		l.notify(key.Namespace, replaced)
@@ -96,7 +98,7 @@ func (l *Ledger) Update(pod *corev1.Pod, r Record) (before Record) {
 func (l *Ledger) Forget(key types.NamespacedName) {
 	l.mu.Lock()
 	r := l.pods[key]
-	delete(l.pods, key)
+	l.put(key, nil)
 	l.mu.Unlock()
 	if r != nil {
 		l.notify(key.Namespace, r.Policy)
@@ -132,6 +134,19 @@ func (l *Ledger) Each(visit func(types.NamespacedName, *Record)) {
 	for key, r := range l.pods {
 		visit(key, r)
 	}
+}
+
+// put replaces what is known of a pod; nil forgets it.
+func (l *Ledger) put(key types.NamespacedName, r *Record) {
+	if old := l.pods[key]; old != nil {
+		l.count(key.Namespace, old, -1)
+	}
+	if r == nil {
+		delete(l.pods, key)
+		return
+	}
+	l.pods[key] = r
+	l.count(key.Namespace, r, 1)
 }
 
 func (l *Ledger) notify(namespace, policy string) {

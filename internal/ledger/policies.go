@@ -22,22 +22,32 @@ type Reaps struct {
 	Last time.Time
 }
 
-// Count counts the pods under a policy.
+// Count returns how many pods are under a policy.
 func (l *Ledger) Count(policy types.NamespacedName) Counts {
-	var c Counts
-	l.Each(func(key types.NamespacedName, r *Record) {
-		if key.Namespace != policy.Namespace || r.Policy != policy.Name {
-			return
-		}
-		c.Selected++
-		if r.Stuck {
-			c.Stuck++
-		}
-		if r.Verdict == verdict.Blocked {
-			c.Blocked++
-		}
-	})
-	return c
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.counts[policy]
+}
+
+// count adds a pod to the counts of its policy, or takes it away.
+func (l *Ledger) count(namespace string, r *Record, by int32) {
+	if r.Policy == "" {
+		return
+	}
+	policy := types.NamespacedName{Namespace: namespace, Name: r.Policy}
+	c := l.counts[policy]
+	c.Selected += by
+	if r.Stuck {
+		c.Stuck += by
+	}
+	if r.Verdict == verdict.Blocked {
+		c.Blocked += by
+	}
+	if c == (Counts{}) {
+		delete(l.counts, policy)
+		return
+	}
+	l.counts[policy] = c
 }
 
 // AddReap notes a reaped pod for the policy's status.
@@ -80,25 +90,31 @@ func (l *Ledger) addReaps(policy types.NamespacedName, more Reaps) {
 func (l *Ledger) SetPolicy(policy types.NamespacedName, mode string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.policies[policy] = mode
+	if l.policies[policy.Namespace] == nil {
+		l.policies[policy.Namespace] = map[string]string{}
+	}
+	l.policies[policy.Namespace][policy.Name] = mode
 }
 
 // DropPolicy forgets a policy that is gone.
 func (l *Ledger) DropPolicy(policy types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.policies, policy)
+	delete(l.policies[policy.Namespace], policy.Name)
+	if len(l.policies[policy.Namespace]) == 0 {
+		delete(l.policies, policy.Namespace)
+	}
 	delete(l.reaps, policy)
 }
 
 // PoliciesIn returns the policies of a namespace.
 func (l *Ledger) PoliciesIn(namespace string) []types.NamespacedName {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	var found []types.NamespacedName
-	l.EachPolicy(func(policy types.NamespacedName, _ string) {
-		if policy.Namespace == namespace {
-			found = append(found, policy)
-		}
-	})
+	for name := range l.policies[namespace] {
+		found = append(found, types.NamespacedName{Namespace: namespace, Name: name})
+	}
 	return found
 }
 
@@ -106,7 +122,9 @@ func (l *Ledger) PoliciesIn(namespace string) []types.NamespacedName {
 func (l *Ledger) EachPolicy(visit func(policy types.NamespacedName, mode string)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for policy, mode := range l.policies {
-		visit(policy, mode)
+	for namespace, policies := range l.policies {
+		for name, mode := range policies {
+			visit(types.NamespacedName{Namespace: namespace, Name: name}, mode)
+		}
 	}
 }

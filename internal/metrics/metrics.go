@@ -29,6 +29,7 @@ type Recorder struct {
 	reaped        *prometheus.CounterVec
 	finishToQuit  prometheus.Histogram
 	quitToProxy   prometheus.Histogram
+	inFlight      prometheus.Gauge
 	gauges        *gauges
 	buildInfoOnce prometheus.Gauge
 }
@@ -59,6 +60,10 @@ func New(registry prometheus.Registerer, l *ledger.Ledger) (*Recorder, error) {
 			Help:    "From the first quit that the proxy accepted, or may have, to the proxy being seen terminated.",
 			Buckets: []float64{.1, .25, .5, 1, 2, 3, 5, 10, 30, 60, 300},
 		}),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "jobmesh_quits_in_flight",
+			Help: "Attempts to make a proxy quit that are under way. At its cap, --max-concurrent-quits, pods wait in line.",
+		}),
 		gauges: &gauges{ledger: l},
 		buildInfoOnce: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name:        "jobmesh_build_info",
@@ -67,12 +72,18 @@ func New(registry prometheus.Registerer, l *ledger.Ledger) (*Recorder, error) {
 		}),
 	}
 	r.buildInfoOnce.Set(1)
-	for _, c := range []prometheus.Collector{r.attempts, r.duration, r.reaped, r.finishToQuit, r.quitToProxy, r.gauges, r.buildInfoOnce} {
+	for _, c := range []prometheus.Collector{r.attempts, r.duration, r.reaped, r.finishToQuit, r.quitToProxy, r.inFlight, r.gauges, r.buildInfoOnce} {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}
 	}
 	return r, nil
+}
+
+// QuitBegins counts an attempt as under way, until ends is called.
+func (r *Recorder) QuitBegins() (ends func()) {
+	r.inFlight.Inc()
+	return r.inFlight.Dec
 }
 
 // QuitAttempted counts one attempt and its duration.

@@ -57,6 +57,10 @@ func script(book *ledger.Ledger, r *metrics.Recorder) {
 	r.QuitAttempted("default", "reap", quit.OutcomeRefused, quit.RoutePortForward, 20*time.Millisecond)
 	r.QuitAttempted("default", "reap", quit.OutcomeAccepted, quit.RoutePortForward, 30*time.Millisecond)
 	r.QuitAttempted("other", "look", quit.OutcomeAccepted, quit.RouteExec, 3*time.Second)
+	ended := r.QuitBegins()
+	r.QuitBegins()
+	r.QuitBegins()
+	ended()
 	r.QuitAccepted(1500 * time.Millisecond)
 	r.QuitAccepted(-time.Second) // a node's clock runs ahead
 	r.PodReaped("default", "reap", metrics.ResultSucceeded)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -75,18 +74,24 @@ func Run(ctx context.Context, restConfig *rest.Config, o Options) error {
 	if err != nil {
 		return fmt.Errorf("making the manager: %w", err)
 	}
-	if err := addControllers(mgr, restConfig, o); err != nil {
+	add, err := newControllers(mgr, restConfig, o)
+	if err != nil {
+		return err
+	}
+	installed := &whenInstalled{manager: mgr, add: add}
+	if err := mgr.Add(installed); err != nil {
 		return err
 	}
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return err
 	}
+	if err := mgr.AddReadyzCheck("crd", installed.check); err != nil {
+		return err
+	}
 	if err := mgr.AddReadyzCheck("cache", cacheSynced(mgr)); err != nil {
 		return err
 	}
-	if err := mgr.Start(ctx); meta.IsNoMatchError(err) {
-		return fmt.Errorf("the CRD of JobMeshPolicy must be installed first (config/crd): %w", err)
-	} else if err != nil {
+	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("running: %w", err)
 	}
 	return nil
@@ -99,13 +104,14 @@ func managerOptions(scheme *runtime.Scheme, o Options) ctrl.Options {
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.Pod{}:             podcache.ByObject(),
-				&v1alpha1.JobMeshPolicy{}: {UnsafeDisableDeepCopy: new(true)},
+				&v1alpha1.JobMeshPolicy{}: {UnsafeDisableDeepCopy: new(true), Transform: stripPolicy},
 			},
 			// Every kind that is cached is named above; a read of another one is a mistake, not a reason to watch it.
 			ReaderFailOnMissingInformer: true,
 		},
 		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
 		HealthProbeBindAddress:        o.ProbeAddress,
+		PprofBindAddress:              o.PprofAddress,
 		LeaderElection:                o.LeaderElect,
 		LeaderElectionID:              leaseName,
 		LeaderElectionNamespace:       o.LeaderElectionNamespace,
@@ -127,7 +133,16 @@ func managerOptions(scheme *runtime.Scheme, o Options) ctrl.Options {
 	return options
 }
 
-func addControllers(mgr ctrl.Manager, restConfig *rest.Config, o Options) error {
+// stripPolicy keeps of a policy in memory what its author may make as large as a request only where the operator reads it.
+func stripPolicy(object any) (any, error) {
+	if p, ok := object.(*v1alpha1.JobMeshPolicy); ok {
+		p.ManagedFields, p.OwnerReferences, p.Annotations, p.Labels = nil, nil, nil, nil
+	}
+	return object, nil
+}
+
+// newControllers makes the controllers, and returns what adds them to the manager.
+func newControllers(mgr ctrl.Manager, restConfig *rest.Config, o Options) (add func() error, err error) {
 	defaults := policy.Defaults{Mode: o.DefaultMode, AllowExecFallback: o.AllowExecFallback}
 	policies := &controllers.JobMeshPolicyReconciler{
 		Cached: mgr.GetClient(), Writer: mgr.GetClient(),
@@ -142,25 +157,27 @@ func addControllers(mgr ctrl.Manager, restConfig *rest.Config, o Options) error 
 	}
 	recorder, err := metrics.New(registry, book)
 	if err != nil {
-		return fmt.Errorf("registering the metrics: %w", err)
+		return nil, fmt.Errorf("registering the metrics: %w", err)
 	}
 	policies.Metrics = recorder
 	quitter, err := quit.NewClient(restConfig)
 	if err != nil {
-		return fmt.Errorf("making the quit client: %w", err)
+		return nil, fmt.Errorf("making the quit client: %w", err)
 	}
 	pods := &controllers.PodReconciler{
 		Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Quitter: quitter, Events: mgr.GetEventRecorder(component),
 		Ledger: book, Metrics: recorder, Clock: clock.RealClock{}, Defaults: defaults,
 		MaxQuits: o.MaxConcurrentQuits, MaxQuitsPerNode: o.MaxQuitsPerNode, ShutdownGrace: o.ShutdownGrace,
 	}
-	if err := policies.SetupWithManager(mgr); err != nil {
-		return fmt.Errorf("adding the policy controller: %w", err)
-	}
-	if err := pods.SetupWithManager(mgr); err != nil {
-		return fmt.Errorf("adding the pod controller: %w", err)
-	}
-	return mgr.Add(&controllers.Resync{Pods: pods, Interval: o.ResyncInterval, Namespaces: o.Namespaces})
+	return func() error {
+		if err := policies.SetupWithManager(mgr); err != nil {
+			return fmt.Errorf("adding the policy controller: %w", err)
+		}
+		if err := pods.SetupWithManager(mgr); err != nil {
+			return fmt.Errorf("adding the pod controller: %w", err)
+		}
+		return mgr.Add(&controllers.Resync{Pods: pods, Interval: o.ResyncInterval, Namespaces: o.Namespaces})
+	}, nil
 }
 
 // cacheSynced makes a replica ready once it has seen the cluster, whether it leads or not.

@@ -36,6 +36,8 @@ type Options struct {
 	LeaderElectionNamespace string
 	// MetricsAddress and ProbeAddress are what the two servers listen on; "0" turns one off.
 	MetricsAddress, ProbeAddress string
+	// PprofAddress is what the profiles are served on, to nobody but the loopback interface; "0" turns them off.
+	PprofAddress string
 
 	// ResyncInterval is how often the cache is checked against the API server.
 	ResyncInterval time.Duration
@@ -56,6 +58,7 @@ func Defaults() Options {
 		MaxQuitsPerNode:    8,
 		MetricsAddress:     ":8080",
 		ProbeAddress:       ":8081",
+		PprofAddress:       off,
 		ResyncInterval:     controllers.DefaultResyncInterval,
 		StatusInterval:     controllers.DefaultStatusInterval,
 		ShutdownGrace:      3 * time.Second,
@@ -79,6 +82,18 @@ func validateAddress(name, address string) error {
 	return nil
 }
 
+// validateLoopback refuses what others could reach: a profile shows the memory, tokens included.
+func validateLoopback(name, address string) error {
+	if err := validateAddress(name, address); err != nil || address == off {
+		return err
+	}
+	host, _, _ := net.SplitHostPort(address)
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return fmt.Errorf("%s must be an address of the loopback interface, such as 127.0.0.1:6060, or 0 for none, not %q", name, address)
+	}
+	return nil
+}
+
 var modes = []v1alpha1.Mode{v1alpha1.ModeEnforce, v1alpha1.ModeDryRun, v1alpha1.ModeDisabled}
 
 // maxQuits bounds the caps. One attempt costs a connection and about a dozen goroutines.
@@ -98,6 +113,9 @@ func (o *Options) Validate() error {
 		return err
 	}
 	if err := validateAddress("--health-probe-bind-address", o.ProbeAddress); err != nil {
+		return err
+	}
+	if err := validateLoopback("--pprof-bind-address", o.PprofAddress); err != nil {
 		return err
 	}
 	for _, namespace := range o.Namespaces {

@@ -10,14 +10,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/jobmesh/jobmesh/api/v1alpha1"
 	"github.com/jobmesh/jobmesh/internal/podcache"
+	build "github.com/jobmesh/jobmesh/test/builders"
 )
 
 func TestValidate(t *testing.T) {
@@ -42,6 +46,11 @@ func TestValidate(t *testing.T) {
 		"an address with a host":    {func(o *Options) { o.MetricsAddress = "[::1]:0" }, ""},
 		"no address":                {func(o *Options) { o.MetricsAddress = "nonsense" }, `--metrics-bind-address must be an address with a port from 0 to 65535, such as :8080 or 127.0.0.1:8080, or 0 for none, not "nonsense"`},
 		"no port":                   {func(o *Options) { o.ProbeAddress = ":99999" }, `--health-probe-bind-address must be an address with a port from 0 to 65535`},
+		"profiles":                  {func(o *Options) { o.PprofAddress = "127.0.0.1:6060" }, ""},
+		"profiles, by name":         {func(o *Options) { o.PprofAddress = "localhost:0" }, ""},
+		"profiles for everybody":    {func(o *Options) { o.PprofAddress = ":6060" }, `--pprof-bind-address must be an address of the loopback interface, such as 127.0.0.1:6060, or 0 for none, not ":6060"`},
+		"profiles for the network":  {func(o *Options) { o.PprofAddress = "10.0.0.1:6060" }, `--pprof-bind-address must be an address of the loopback interface`},
+		"profiles without a port":   {func(o *Options) { o.PprofAddress = "127.0.0.1" }, `--pprof-bind-address must be an address with a port`},
 		"no name of a namespace":    {func(o *Options) { o.Namespaces = []string{"A b"} }, `--namespaces must list names of namespaces, not "A b"`},
 		"too long a namespace":      {func(o *Options) { o.Namespaces = []string{long} }, `--namespaces must list names of namespaces, not "` + long},
 		"a bad home for the lease":  {func(o *Options) { o.LeaderElectionNamespace = "x/y" }, `--leader-election-namespace must be the name of a namespace, not "x/y"`},
@@ -99,9 +108,27 @@ func TestManagerOptions(t *testing.T) {
 	if !found {
 		t.Error("Pods are cached whole")
 	}
+	if o.PprofAddress != "0" || got.PprofBindAddress != "0" {
+		t.Errorf("Profiles are served on %q", got.PprofBindAddress)
+	}
 	o.Namespaces, o.Registry = []string{"a", "b"}, prometheus.NewRegistry()
 	got = managerOptions(runtime.NewScheme(), o)
 	if len(got.Cache.DefaultNamespaces) != 2 || got.Controller.SkipNameValidation == nil || !*got.Controller.SkipNameValidation {
 		t.Errorf("Two namespaces, a registry of its own: %+v", got)
+	}
+}
+
+// TestAPolicyIsKeptWithoutWhatItsAuthorMayMakeLarge: annotations may be as large as a quarter of a megabyte, times ten thousand policies.
+func TestAPolicyIsKeptWithoutWhatItsAuthorMayMakeLarge(t *testing.T) {
+	p := build.MakePolicy("reap").Selects("app", "some").Obj()
+	want := p.DeepCopy()
+	p.Annotations, p.Labels = map[string]string{"a": strings.Repeat("x", 1<<18)}, map[string]string{"b": "c"}
+	p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "somebody"}}
+	got, err := stripPolicy(p)
+	if diff := cmp.Diff(any(want), got); diff != "" || err != nil {
+		t.Errorf("Error %v; kept (-want +got):\n%s", err, diff)
+	}
+	if tombstone, err := stripPolicy(toolscache.DeletedFinalStateUnknown{}); err != nil || tombstone != (toolscache.DeletedFinalStateUnknown{}) {
+		t.Errorf("A tombstone became %v, error %v", tombstone, err)
 	}
 }

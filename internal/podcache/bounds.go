@@ -11,6 +11,7 @@ package podcache
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -22,7 +23,17 @@ const (
 	maxLabels = 64
 	// maxExitCodes bounds the exit codes in one container's restart rules.
 	maxExitCodes = 256
+	// maxStatusText bounds what a kubelet writes, in bytes; its longest is a container ID of about 80.
+	maxStatusText = 256
 )
+
+// cut returns the beginning of a text, without keeping the rest in memory.
+func cut(text string) string {
+	if len(text) <= maxStatusText {
+		return text
+	}
+	return strings.Clone(text[:maxStatusText])
+}
 
 // boundedLabels keeps the first maxLabels by name.
 func boundedLabels(labels map[string]string) map[string]string {

@@ -40,7 +40,7 @@ func filled(t testing.TB) *corev1.Pod {
 		func(t *metav1.Time, _ randfill.Continue) { *t = metav1.Time{Time: build.Start} },
 		func(t *metav1.MicroTime, _ randfill.Continue) { *t = metav1.MicroTime{Time: build.Start} },
 	).Fill(pod)
-	pod.OwnerReferences[0].APIVersion, pod.OwnerReferences[0].Kind, pod.OwnerReferences[0].Controller = "batch/v1", "Job", new(true)
+	pod.OwnerReferences[0].APIVersion, pod.OwnerReferences[0].Kind, pod.OwnerReferences[0].Name, pod.OwnerReferences[0].Controller = "batch/v1", "Job", "job", new(true)
 	pod.OwnerReferences[1].Controller = new(false)
 	pod.Annotations = map[string]string{"other": "x"}
 	for _, key := range keptAnnotations {

@@ -100,13 +100,13 @@ func stripStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 		if len(kept) >= maxContainers && s.Name != istio.ProxyContainer {
 			continue
 		}
-		next := corev1.ContainerStatus{Name: s.Name, ContainerID: s.ContainerID}
+		next := corev1.ContainerStatus{Name: s.Name, ContainerID: cut(s.ContainerID)}
 		// Each by itself: the API allows one of them to be set, but a decision must not differ where it holds more.
 		if s.State.Running != nil {
 			next.State.Running = &corev1.ContainerStateRunning{}
 		}
 		if end := s.State.Terminated; end != nil {
-			next.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: end.ExitCode, Reason: end.Reason, FinishedAt: end.FinishedAt}
+			next.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: end.ExitCode, Reason: cut(end.Reason), FinishedAt: end.FinishedAt}
 		}
 		if s.State.Waiting != nil {
 			next.State.Waiting = &corev1.ContainerStateWaiting{}

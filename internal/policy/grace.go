@@ -39,15 +39,16 @@ func deadline(start time.Time, secs int64) time.Time {
 	return start.Add(time.Duration(max(0, min(secs, maxDeadlineSeconds))) * time.Second)
 }
 
-// GraceLeft is how long the proxy is still left to run at now, after the last app container finished. It is cut so that it ends
-// DeadlineMargin before the earliest of the deadlines (zero ones aside), is over where finished is unknown (zero), and never
-// lasts longer than grace from seen, when the pod was first seen finished: a node whose clock runs ahead must not hold it.
+// GraceLeft is how long the proxy is still left to run at now, after the last app container finished: by the node's clock at
+// finished, and by the caller's own at seen. Where seen is not zero it goes by that alone, because the time of day may jump, on
+// either side, between the app's end and now. It is cut so that it ends DeadlineMargin before the earliest of the deadlines (zero
+// ones aside), is over where finished is unknown (zero), and is never longer than grace.
 func GraceLeft(grace time.Duration, finished, seen, now time.Time, deadlines ...time.Time) time.Duration {
 	if grace <= 0 || finished.IsZero() {
 		return 0
 	}
 	end := finished.Add(grace)
-	if !seen.IsZero() && seen.Add(grace).Before(end) {
+	if !seen.IsZero() {
 		end = seen.Add(grace)
 	}
 	for _, d := range deadlines {
@@ -55,5 +56,5 @@ func GraceLeft(grace time.Duration, finished, seen, now time.Time, deadlines ...
 			end = cut
 		}
 	}
-	return max(0, end.Sub(now))
+	return max(0, min(end.Sub(now), grace))
 }

@@ -30,15 +30,15 @@ func TestGraceLeft(t *testing.T) {
 		deadlines           []time.Time
 		want                time.Duration
 	}{
-		"no grace period":          {0, finished, finished, after(0), nil, 0},
-		"a negative grace period":  {-time.Minute, finished, finished, after(-time.Hour), nil, 0},
-		"just finished":            {grace, finished, finished, after(0), nil, grace},
-		"half over":                {grace, finished, finished, after(5 * time.Minute), nil, 5 * time.Minute},
-		"a moment before the end":  {grace, finished, finished, after(grace - 1), nil, 1},
-		"over":                     {grace, finished, finished, after(grace), nil, 0},
-		"long over":                {grace, finished, finished, after(time.Hour), nil, 0},
-		"never seen before":        {grace, finished, never, after(time.Minute), nil, 9 * time.Minute},
-		"seen later than finished": {grace, finished, after(time.Minute), after(2 * time.Minute), nil, 8 * time.Minute},
+		"no grace period":         {0, finished, finished, after(0), nil, 0},
+		"a negative grace period": {-time.Minute, finished, finished, after(-time.Hour), nil, 0},
+		"just finished":           {grace, finished, finished, after(0), nil, grace},
+		"half over":               {grace, finished, finished, after(5 * time.Minute), nil, 5 * time.Minute},
+		"a moment before the end": {grace, finished, finished, after(grace - 1), nil, 1},
+		"over":                    {grace, finished, finished, after(grace), nil, 0},
+		"long over":               {grace, finished, finished, after(time.Hour), nil, 0},
+		"never seen before":       {grace, finished, never, after(time.Minute), nil, 9 * time.Minute},
+		"by the operator's own clock it finished later": {grace, finished, after(time.Minute), after(2 * time.Minute), nil, 9 * time.Minute},
 
 		"finished is unknown": {grace, never, finished, after(0), nil, 0},
 
@@ -48,8 +48,9 @@ func TestGraceLeft(t *testing.T) {
 		"the node's clock is ahead, later":     {grace, after(time.Hour), finished, after(9 * time.Minute), nil, time.Minute},
 		"the node's clock is ahead, over":      {grace, after(time.Hour), finished, after(grace), nil, 0},
 		"the node's clock is years ahead":      {grace, after(200 * 365 * 24 * time.Hour), finished, after(0), nil, grace},
-		"the node's clock is behind":           {grace, after(-time.Hour), finished, after(0), nil, 0},
-		"the operator's clock went backwards":  {grace, finished, finished, after(-time.Minute), nil, 11 * time.Minute},
+		"the node's clock is behind":           {grace, after(-time.Hour), never, after(0), nil, 0},
+		"the operator's clock was put back":    {grace, finished, finished, after(-time.Minute), nil, grace},
+		"it was put back, never seen before":   {grace, finished, never, after(-time.Minute), nil, grace},
 		"no deadline is known":                 {grace, finished, finished, after(0), []time.Time{never, never}, grace},
 		"a deadline far off":                   {grace, finished, finished, after(0), []time.Time{after(time.Hour)}, grace},
 		"a deadline right behind the margin":   {grace, finished, finished, after(0), []time.Time{after(grace + 30*time.Second)}, grace},

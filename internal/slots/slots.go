@@ -10,23 +10,57 @@ import (
 	"sync"
 )
 
-// Slots hands out places. Keys without a place stand in line per node; nodes take turns, so that the long line of one node
-// does not hold up the others.
+// Spot is where a place is taken: on a node, by a namespace.
+type Spot struct{ Node, Namespace string }
+
+// Slots hands out places, fairly:
+//
+//   - A quarter of all places, and of a node's, is kept for namespaces that hold less than a quarter: one whose proxies all hang cannot
+//     take every place.
+//   - Keys without a place stand in line per spot, and spots take turns: the long line of one node or namespace does not hold up the others.
+//   - Within a line the first to have come and the last take turns too: a backlog of thousands, as after a restart, holds up nobody who
+//     comes now, and moves all the same.
 type Slots[K comparable] struct {
 	total, perNode int
 	wake           func(K)
 
 	mu     sync.Mutex
-	inUse  int
-	byNode map[string]*node[K]
-	turns  []string       // nodes with a line, in the order of their turns
-	waits  map[K]string   // keys in line, with their nodes
+	inUse  usage
+	byNode map[string]*usage
+	lines  map[Spot]*line[K]
+	turns  []Spot         // of spots with a line
+	waits  map[K]Spot     // keys in line
 	woken  map[K]struct{} // keys that were woken and have not come back yet
 }
 
-type node[K comparable] struct {
-	inUse int
-	line  []K
+// usage counts the places in use, and by whom.
+type usage struct {
+	all         int
+	byNamespace map[string]int
+}
+
+func (u *usage) add(namespace string, n int) {
+	u.all += n
+	if u.byNamespace == nil {
+		u.byNamespace = map[string]int{}
+	}
+	if u.byNamespace[namespace] += n; u.byNamespace[namespace] == 0 {
+		delete(u.byNamespace, namespace)
+	}
+}
+
+// free tells whether the namespace may take one more place of limit.
+func (u *usage) free(limit int, namespace string) bool {
+	if u == nil {
+		return true
+	}
+	kept := limit / 4
+	return u.all < limit-kept || u.all < limit && u.byNamespace[namespace] < kept
+}
+
+type line[K comparable] struct {
+	keys []K
+	last bool // the next turn is that of the last to have come
 }
 
 // New makes total places, perNode of them on one node at most. wake is called, outside any lock, with a key that may try again:
@@ -34,50 +68,44 @@ type node[K comparable] struct {
 func New[K comparable](total, perNode int, wake func(K)) *Slots[K] {
 	return &Slots[K]{
 		total: total, perNode: perNode, wake: wake,
-		byNode: map[string]*node[K]{}, waits: map[K]string{}, woken: map[K]struct{}{},
+		byNode: map[string]*usage{}, lines: map[Spot]*line[K]{}, waits: map[K]Spot{}, woken: map[K]struct{}{},
 	}
 }
 
-// Acquire takes a place on a node. Where none is free it puts the key in line, and returns false.
-func (s *Slots[K]) Acquire(nodeName string, key K) bool {
+// Acquire takes a place. Where none is free it puts the key in line, and returns false.
+func (s *Slots[K]) Acquire(at Spot, key K) bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	delete(s.woken, key)
-	if at, waits := s.waits[key]; waits && at != nodeName {
+	if before, waits := s.waits[key]; waits && before != at {
 		s.leave(key)
 	}
-	n := s.byNode[nodeName]
-	if n == nil {
-		n = &node[K]{}
-		s.byNode[nodeName] = n
-	}
-	if s.inUse < s.total && n.inUse < s.perNode {
-		s.inUse++
-		n.inUse++
-		s.leave(key)
-		return true
-	}
-	if _, waits := s.waits[key]; !waits {
-		if len(n.line) == 0 {
-			s.turns = append(s.turns, nodeName)
+	if !s.free(at) {
+		if _, waits := s.waits[key]; !waits {
+			s.join(at, key)
 		}
-		n.line = append(n.line, key)
-		s.waits[key] = nodeName
+		s.mu.Unlock()
+		return false
 	}
-	return false
+	s.leave(key)
+	s.inUse.add(at.Namespace, 1)
+	if s.byNode[at.Node] == nil {
+		s.byNode[at.Node] = &usage{}
+	}
+	s.byNode[at.Node].add(at.Namespace, 1)
+	s.wakeNext() // what was given back may be enough for two, of which only one was kept for some
+	return true
 }
 
 // Release gives a place back and wakes the next key in line that can use it.
-func (s *Slots[K]) Release(nodeName string) {
+func (s *Slots[K]) Release(at Spot) {
 	s.mu.Lock()
-	s.inUse--
-	s.byNode[nodeName].inUse--
-	next, found := s.next()
-	s.dropIfIdle(nodeName)
-	s.mu.Unlock()
-	if found {
-		s.wake(next)
+	s.inUse.add(at.Namespace, -1)
+	if node := s.byNode[at.Node]; node.all > 1 {
+		node.add(at.Namespace, -1)
+	} else {
+		delete(s.byNode, at.Node)
 	}
+	s.wakeNext()
 }
 
 // Pass says that a key needs no place. Where it stands in line it leaves, and where it was woken the next in line is woken instead:
@@ -85,71 +113,92 @@ func (s *Slots[K]) Release(nodeName string) {
 func (s *Slots[K]) Pass(key K) {
 	s.mu.Lock()
 	s.leave(key)
-	var next K
-	_, found := s.woken[key]
-	if found {
-		delete(s.woken, key)
-		next, found = s.next()
+	if _, woken := s.woken[key]; !woken {
+		s.mu.Unlock()
+		return
 	}
-	s.mu.Unlock()
-	if found {
-		s.wake(next)
-	}
+	delete(s.woken, key)
+	s.wakeNext()
 }
 
 // InUse is how many places are taken.
 func (s *Slots[K]) InUse() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.inUse
+	return s.inUse.all
 }
 
-// next takes the key out of the line whose turn it is, among the nodes that have a place free.
+func (s *Slots[K]) free(at Spot) bool {
+	return s.inUse.free(s.total, at.Namespace) && s.byNode[at.Node].free(s.perNode, at.Namespace)
+}
+
+// wakeNext wakes the key whose turn it is, where there is a place for it, and unlocks.
+func (s *Slots[K]) wakeNext() {
+	key, found := s.next()
+	s.mu.Unlock()
+	if found {
+		s.wake(key)
+	}
+}
+
+// next takes the key whose turn it is out of its line. Keys that were woken and have not come back yet count as if they had a place.
 func (s *Slots[K]) next() (key K, found bool) {
-	if s.inUse >= s.total {
+	if s.inUse.all+len(s.woken) >= s.total {
 		return key, false
 	}
-	for _, name := range s.turns {
-		n := s.byNode[name]
-		if n.inUse >= s.perNode {
-			continue
-		}
-		key = n.line[0]
-		s.leave(key)
-		if len(n.line) > 0 { // the node's next turn comes after all others'
-			s.turns = append(without(s.turns, name), name)
-		}
-		s.woken[key] = struct{}{}
-		return key, true
+	i := slices.IndexFunc(s.turns, s.free)
+	if i < 0 {
+		return key, false
 	}
-	return key, false
+	at := s.turns[i]
+	l := s.lines[at]
+	place := 0
+	if l.last {
+		place = len(l.keys) - 1
+	}
+	l.last = !l.last
+	key = l.keys[place]
+	l.keys = slices.Delete(l.keys, place, place+1)
+	delete(s.waits, key)
+	s.woken[key] = struct{}{}
+	s.turns = slices.Delete(s.turns, i, i+1)
+	if len(l.keys) > 0 { // the spot's next turn comes after all others'
+		s.turns = append(s.turns, at)
+	} else {
+		delete(s.lines, at)
+	}
+	return key, true
 }
 
-// leave takes a key out of its line.
+// join puts a key in line.
+func (s *Slots[K]) join(at Spot, key K) {
+	l := s.lines[at]
+	if l == nil {
+		l = &line[K]{}
+		s.lines[at] = l
+		s.turns = append(s.turns, at)
+	}
+	l.keys = append(l.keys, key)
+	s.waits[key] = at
+}
+
+// leave takes a key out of its line, wherever it stands.
 func (s *Slots[K]) leave(key K) {
-	nodeName, waits := s.waits[key]
+	at, waits := s.waits[key]
 	if !waits {
 		return
 	}
 	delete(s.waits, key)
-	n := s.byNode[nodeName]
-	n.line = without(n.line, key)
-	if len(n.line) == 0 {
-		s.turns = without(s.turns, nodeName)
-		s.dropIfIdle(nodeName)
+	l := s.lines[at]
+	l.keys = without(l.keys, key)
+	if len(l.keys) == 0 {
+		delete(s.lines, at)
+		s.turns = without(s.turns, at)
 	}
 }
 
-// without removes the one place of e in list, where it has one.
+// without removes the one place of e in list.
 func without[E comparable](list []E, e E) []E {
-	if i := slices.Index(list, e); i >= 0 {
-		return slices.Delete(list, i, i+1)
-	}
-	return list
-}
-
-func (s *Slots[K]) dropIfIdle(nodeName string) {
-	if n := s.byNode[nodeName]; n != nil && n.inUse == 0 && len(n.line) == 0 {
-		delete(s.byNode, nodeName)
-	}
+	i := slices.Index(list, e)
+	return slices.Delete(list, i, i+1)
 }

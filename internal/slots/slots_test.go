@@ -10,6 +10,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,36 +20,43 @@ import (
 )
 
 // TestPlaces is told in steps: "+node/key" asks for a place and gets it, "?node/key" asks in vain, "-node" releases one, and "!key" passes.
-// What follows ">" is the key that must be woken by it.
+// What follows ">" is the key that must be woken by it. A node may be followed by a namespace: "+node@namespace/key".
 func TestPlaces(t *testing.T) {
 	cases := map[string]struct {
 		total, perNode int
 		steps          []string
 	}{
-		"the cap of a node":                 {9, 2, []string{"+a/1", "+a/2", "?a/3", "+b/4", "+b/5", "?b/6"}},
-		"the cap in total":                  {2, 2, []string{"+a/1", "+b/2", "?c/3", "?a/4"}},
-		"first come, first served":          {1, 1, []string{"+a/1", "?a/2", "?a/3", "-a >2", "+a/2", "-a >3", "+a/3", "-a"}},
-		"asking twice is one place in line": {1, 1, []string{"+a/1", "?a/2", "?a/2", "?a/3", "-a >2", "+a/2", "-a >3"}},
-		"nodes take turns":                  {1, 1, []string{"+z/0", "?a/1", "?a/2", "?a/3", "?b/4", "?c/5", "-z >1", "+a/1", "-a >4", "+b/4", "-b >5", "+c/5", "-c >2", "+a/2", "-a >3"}},
-		"a full node is passed over":        {3, 2, []string{"+a/1", "+a/2", "+b/3", "?a/4", "?b/5", "-b >5"}},
-		"nobody can use it":                 {3, 2, []string{"+a/1", "+a/2", "+b/3", "?a/4", "-b", "-a >4"}},
-		"a release wakes one":               {2, 2, []string{"+a/1", "+a/2", "?a/3", "?a/4", "-a >3", "-a >4"}},
-		"woken, but no longer in need":      {1, 1, []string{"+a/1", "?a/2", "?a/3", "-a >2", "!2 >3", "+a/3"}},
-		"woken, and the last in line":       {1, 1, []string{"+a/1", "?a/2", "-a >2", "!2", "+a/3"}},
-		"woken, and another was faster":     {1, 1, []string{"+a/1", "?a/2", "?a/3", "-a >2", "+b/9", "?a/2", "-b >3", "+a/3", "-a >2"}},
-		"woken, passes, another was faster": {1, 1, []string{"+a/1", "?a/2", "?a/3", "-a >2", "+b/9", "!2", "-b >3"}},
-		"leaves the line":                   {1, 1, []string{"+a/1", "?a/2", "?a/3", "!2", "-a >3"}},
-		"leaves the line, as the last":      {1, 1, []string{"+a/1", "?a/2", "!2", "-a", "+b/1"}},
-		"gets a place while in line":        {2, 1, []string{"+a/1", "+b/2", "?a/3", "?a/4", "-b", "-a >3", "+a/3", "-a >4"}},
-		"found a place before it was woken": {1, 1, []string{"+a/1", "?a/2", "?a/3", "-a >2", "+a/3", "?a/2", "-a >2"}},
-		"its pod moved to another node":     {1, 1, []string{"+a/1", "?a/2", "?b/2", "-a >2", "+b/2", "-b"}},
-		"passing means nothing to others":   {1, 1, []string{"!7", "+a/1", "!7", "?a/2", "!7", "-a >2"}},
+		"the cap of a node":                  {9, 2, []string{"+a/1", "+a/2", "?a/3", "+b/4", "+b/5", "?b/6"}},
+		"the cap in total":                   {2, 2, []string{"+a/1", "+b/2", "?c/3", "?a/4"}},
+		"first come, first served":           {1, 1, []string{"+a/1", "?a/2", "?a/3", "-a >2", "+a/2", "-a >3", "+a/3", "-a"}},
+		"first and last take turns":          {1, 1, []string{"+a/1", "?a/2", "?a/3", "?a/4", "?a/5", "-a >2", "+a/2", "-a >5", "+a/5", "?a/6", "-a >3", "+a/3", "-a >6", "+a/6", "-a >4"}},
+		"asking twice is one place in line":  {1, 1, []string{"+a/1", "?a/2", "?a/2", "?a/3", "-a >2", "+a/2", "-a >3"}},
+		"nodes take turns":                   {1, 1, []string{"+z/0", "?a/1", "?a/2", "?a/3", "?b/4", "?c/5", "-z >1", "+a/1", "-a >4", "+b/4", "-b >5", "+c/5", "-c >3", "+a/3", "-a >2"}},
+		"a full node is passed over":         {3, 2, []string{"+a/1", "+a/2", "+b/3", "?a/4", "?b/5", "-b >5"}},
+		"nobody can use it":                  {3, 2, []string{"+a/1", "+a/2", "+b/3", "?a/4", "-b", "-a >4"}},
+		"a release wakes one":                {2, 2, []string{"+a/1", "+a/2", "?a/3", "?a/4", "-a >3", "-a >4"}},
+		"woken, but no longer in need":       {1, 1, []string{"+a/1", "?a/2", "?a/3", "-a >2", "!2 >3", "+a/3"}},
+		"woken, and the last in line":        {1, 1, []string{"+a/1", "?a/2", "-a >2", "!2", "+a/3"}},
+		"woken, and another was faster":      {1, 1, []string{"+a/1", "?a/2", "?a/3", "-a >2", "+b/9", "?a/2", "-b >2", "+a/2", "-a >3"}},
+		"woken, passes, another was faster":  {1, 1, []string{"+a/1", "?a/2", "?a/3", "-a >2", "+b/9", "!2", "-b >3"}},
+		"leaves the line":                    {1, 1, []string{"+a/1", "?a/2", "?a/3", "!2", "-a >3"}},
+		"leaves the line, as the last":       {1, 1, []string{"+a/1", "?a/2", "!2", "-a", "+b/1"}},
+		"gets a place while in line":         {2, 1, []string{"+a/1", "+b/2", "?a/3", "?a/4", "-b", "-a >3", "+a/3", "-a >4"}},
+		"found a place before it was woken":  {1, 1, []string{"+a/1", "?a/2", "?a/3", "-a >2", "+a/3", "?a/2", "-a >2"}},
+		"its pod moved to another node":      {1, 1, []string{"+a/1", "?a/2", "?b/2", "-a >2", "+b/2", "-b"}},
+		"a namespace leaves a quarter":       {8, 8, []string{"+a@x/1", "+a@x/2", "+b@x/3", "+c@x/4", "+d@x/5", "+e@x/6", "?f@x/7", "+f@y/8", "+f@y/9", "?f@y/10", "?f@z/11"}},
+		"a namespace leaves some of a node":  {99, 4, []string{"+a@x/1", "+a@x/2", "+a@x/3", "?a@x/4", "+a@y/5", "?a@z/6", "-a@y >6"}},
+		"too few to leave any":               {3, 3, []string{"+a@x/1", "+a@x/2", "+a@x/3", "?a@y/4", "-a@x >4"}},
+		"what is kept is for those with few": {4, 4, []string{"+a@x/1", "+b@y/2", "+c@z/3", "?a@x/4", "?b@y/5", "+a@w/6", "-a@w", "-c@z >4", "+a@x/4"}},
+		"namespaces take turns":              {1, 1, []string{"+a@x/1", "?a@x/2", "?a@x/3", "?a@y/4", "-a@x >2", "+a@x/2", "-a@x >4", "+a@y/4", "-a@y >3"}},
+		"one place back is two":              {8, 8, []string{"+a@x/1", "+a@x/2", "+b@y/3", "+b@y/4", "+b@y/5", "+b@y/6", "?b@y/7", "?a@x/8", "-a@x >7", "+b@y/7 >8", "+a@x/8"}},
+		"passing means nothing to others":    {1, 1, []string{"!7", "+a/1", "!7", "?a/2", "!7", "-a >2"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var woken []string
 			s := New(tc.total, tc.perNode, func(key string) { woken = append(woken, key) })
-			taken := map[string]int{}
+			taken := map[Spot]int{}
 			for i, step := range tc.steps {
 				woken = nil
 				var want []string
@@ -56,19 +64,21 @@ func TestPlaces(t *testing.T) {
 				if n, _ := fmt.Sscanf(step, "%s >%s", &what, &next); n == 2 {
 					want = []string{next}
 				}
-				node, key, _ := cut(what[1:])
+				place, key, _ := strings.Cut(what[1:], "/")
+				node, namespace, _ := strings.Cut(place, "@")
+				at := Spot{node, namespace}
 				switch what[0] {
 				case '+', '?':
-					got := s.Acquire(node, key)
+					got := s.Acquire(at, key)
 					if got != (what[0] == '+') {
 						t.Fatalf("Step %d, %s: got a place: %v", i, step, got)
 					}
 					if got {
-						taken[node]++
+						taken[at]++
 					}
 				case '-':
-					s.Release(node)
-					taken[node]--
+					s.Release(at)
+					taken[at]--
 				case '!':
 					s.Pass(node)
 				}
@@ -77,9 +87,9 @@ func TestPlaces(t *testing.T) {
 				}
 				s.check(t)
 			}
-			for node, n := range taken {
+			for at, n := range taken {
 				for range n {
-					s.Release(node)
+					s.Release(at)
 				}
 			}
 			for len(s.waits)+len(s.woken) > 0 { // they all lose interest
@@ -87,20 +97,11 @@ func TestPlaces(t *testing.T) {
 					s.Pass(key)
 				}
 			}
-			if s.InUse() != 0 || len(s.byNode)+len(s.turns)+len(s.waits)+len(s.woken) > 0 {
+			if s.InUse() != 0 || len(s.byNode)+len(s.lines)+len(s.turns)+len(s.waits)+len(s.woken)+len(s.inUse.byNamespace) > 0 {
 				t.Errorf("Something is left: %d in use, nodes %v, turns %v, waiting %v, woken %v", s.InUse(), s.byNode, s.turns, s.waits, s.woken)
 			}
 		})
 	}
-}
-
-func cut(text string) (node, key string, found bool) {
-	for i := range text {
-		if text[i] == '/' {
-			return text[:i], text[i+1:], true
-		}
-	}
-	return text, "", false
 }
 
 // check looks at what must always hold.
@@ -109,28 +110,30 @@ func (s *Slots[K]) check(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	inUse, inLine, free := 0, 0, false
-	turns := map[string]bool{}
-	for _, name := range s.turns {
-		if turns[name] {
-			t.Errorf("Node %s has two turns", name)
+	turns := map[Spot]bool{}
+	for _, at := range s.turns {
+		if turns[at] {
+			t.Errorf("%v has two turns", at)
 		}
-		turns[name] = true
+		turns[at] = true
 	}
-	for name, n := range s.byNode {
-		inUse += n.inUse
-		inLine += len(n.line)
-		if n.inUse > s.perNode || n.inUse < 0 {
-			t.Errorf("Node %s has %d in use", name, n.inUse)
+	for name, node := range s.byNode {
+		inUse += node.all
+		if node.all > s.perNode || node.all <= 0 {
+			t.Errorf("Node %s has %d in use", name, node.all)
 		}
-		if turns[name] != (len(n.line) > 0) {
-			t.Errorf("Node %s has %d in line, and a turn: %v", name, len(n.line), turns[name])
+	}
+	for at, l := range s.lines {
+		inLine += len(l.keys)
+		if !turns[at] || len(l.keys) == 0 {
+			t.Errorf("%v has %d in line, and a turn: %v", at, len(l.keys), turns[at])
 		}
-		free = free || len(n.line) > 0 && n.inUse < s.perNode
+		free = free || s.free(at)
 	}
-	if inUse != s.inUse || inUse > s.total || inLine != len(s.waits) {
-		t.Errorf("%d in use by nodes, %d in total, %d in line, %d waiting", inUse, s.inUse, inLine, len(s.waits))
+	if inUse != s.inUse.all || inUse > s.total || inLine != len(s.waits) || len(turns) != len(s.lines) {
+		t.Errorf("%d in use by nodes, %d in total, %d in line, %d waiting, %d turns, %d lines", inUse, s.inUse.all, inLine, len(s.waits), len(turns), len(s.lines))
 	}
-	if free && s.inUse < s.total && len(s.woken) == 0 {
+	if free && len(s.woken) == 0 {
 		t.Error("A place lies idle while somebody waits for it")
 	}
 }
@@ -154,7 +157,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	var all sync.WaitGroup
 	for key := range keys {
 		node := key % nodes
-		name := fmt.Sprint(node)
+		at := Spot{fmt.Sprint(node), fmt.Sprint(key % 3)}
 		random := rand.New(rand.NewPCG(1, uint64(key)))
 		all.Go(func() {
 			for range rounds {
@@ -162,7 +165,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 					s.Pass(key)
 					continue
 				}
-				for !s.Acquire(name, key) {
+				for !s.Acquire(at, key) {
 					<-wake[key]
 					if random.IntN(8) == 0 { // changed its mind
 						s.Pass(key)
@@ -177,7 +180,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 				time.Sleep(time.Duration(random.IntN(100)) * time.Microsecond)
 				perNodeInUse[node].Add(-1)
 				inUse.Add(-1)
-				s.Release(name)
+				s.Release(at)
 			}
 			s.Pass(key)
 		})

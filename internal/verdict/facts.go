@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/jobmesh/jobmesh/api/v1alpha1"
 	"github.com/jobmesh/jobmesh/internal/istio"
@@ -108,10 +109,18 @@ func gather(in Input) *facts {
 	return f
 }
 
-// JobOf returns the pod's controller where that is a Job of the API group batch, of any version; else nil.
+// maxOwnerText is more than a Job's UID or an API version holds.
+const maxOwnerText = 64
+
+// JobOf returns the pod's controller where that is a Job of the API group batch, of any version; else nil. What can be the name of no
+// Job is none: of an owner reference the API server checks no more than that name and UID are there, and whoever may create pods
+// writes it.
 func JobOf(pod *corev1.Pod) *metav1.OwnerReference {
 	owner := metav1.GetControllerOfNoCopy(pod)
-	if owner == nil || owner.Kind != "Job" {
+	if owner == nil || owner.Kind != "Job" || len(owner.UID) > maxOwnerText || len(owner.APIVersion) > maxOwnerText {
+		return nil
+	}
+	if len(owner.Name) > validation.DNS1123SubdomainMaxLength || len(validation.IsDNS1123Subdomain(owner.Name)) > 0 {
 		return nil
 	}
 	if gv, err := schema.ParseGroupVersion(owner.APIVersion); err != nil || gv.Group != "batch" {

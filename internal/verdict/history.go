@@ -28,7 +28,8 @@ const (
 
 // History is what the operator remembers of one run of one proxy. The zero value remembers nothing, as after a restart.
 type History struct {
-	// SeenFinished is when every app container was first seen finished.
+	// SeenFinished is when the last app container finished, by the operator's own clock: set when that is first seen, and with the clock's
+	// monotonic reading, which no change of the time of day moves.
 	SeenFinished time.Time
 	// Failures counts the failed attempts in a row, the refused ones among them.
 	Failures int

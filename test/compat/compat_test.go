@@ -120,3 +120,14 @@ func TestTheDocument(t *testing.T) {
 		t.Errorf("The skipped tests differ (-want +got):\n%s", diff)
 	}
 }
+
+func TestNamed(t *testing.T) {
+	documented := []string{"1.9.1", "1.10.0", "1.37.2"}
+	got, err := named([]string{"newest", "1.30.0", "oldest"}, documented)
+	if diff := cmp.Diff([]string{"1.37.2", "1.30.0", "1.9.1"}, got); diff != "" || err != nil {
+		t.Errorf("Error %v; releases (-want +got):\n%s", err, diff)
+	}
+	if _, err := named([]string{"latest"}, documented); err == nil || !strings.Contains(err.Error(), "oldest or newest") {
+		t.Errorf("Got %v for latest", err)
+	}
+}

@@ -7,7 +7,7 @@
 //	go run ./test/compat [-update] [VERSION...]
 //
 // It runs from the root of the checkout, and builds the control planes that are not there yet. Without a version it takes the ones
-// that the document names. With -update it writes the document instead of comparing it.
+// that the document names; "oldest" and "newest" are two of those. With -update it writes the document instead of comparing it.
 //
 // This file holds the command line.
 package main
@@ -53,10 +53,8 @@ func run(ctx context.Context, releases []string, update bool) error {
 	if len(releases) == 0 {
 		releases = doc.releases()
 	}
-	for _, release := range releases {
-		if _, err := version.ParseSemantic(release); err != nil {
-			return fmt.Errorf("a version must look like 1.37.2: %w", err)
-		}
+	if releases, err = named(releases, doc.releases()); err != nil {
+		return err
 	}
 
 	var results []*result
@@ -93,6 +91,24 @@ func run(ctx context.Context, releases []string, update bool) error {
 	default:
 		return fmt.Errorf("the table of %s is not what was seen. Write it with: make test-compat ARGS=-update", document)
 	}
+}
+
+// named puts what is meant for "oldest" and "newest" of the documented releases, which are in order, and refuses what is no version.
+func named(releases, documented []string) ([]string, error) {
+	meant := make([]string, len(releases))
+	for i, release := range releases {
+		switch release {
+		case "oldest":
+			release = documented[0]
+		case "newest":
+			release = documented[len(documented)-1]
+		}
+		if _, err := version.ParseSemantic(release); err != nil {
+			return nil, fmt.Errorf("a version must look like 1.37.2, or be oldest or newest: %w", err)
+		}
+		meant[i] = release
+	}
+	return meant, nil
 }
 
 // result is what came of one release.
