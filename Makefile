@@ -23,6 +23,9 @@ GO_BUILD = CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)"
 # Every file that generate and manifests write.
 GENERATED = api/v1alpha1/zz_generated.deepcopy.go config/crd/bases config/rbac/role.yaml
 
+# Modules of their own, whose dependencies are no business of the operator's.
+TEST_MODULES = test/e2e test/faults
+
 ##@ General
 
 .PHONY: help
@@ -53,6 +56,7 @@ vet: ## Run go vet.
 .PHONY: lint
 lint: bin/golangci-lint ## Run golangci-lint, with Kube-API-Linter over api/.
 	bin/golangci-lint run ./...
+	for module in $(TEST_MODULES); do (cd $$module && "$(CURDIR)/bin/golangci-lint" run ./...); done
 
 .PHONY: lint-fix
 lint-fix: bin/golangci-lint ## Run golangci-lint and let it fix what it can.

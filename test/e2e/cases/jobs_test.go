@@ -21,5 +21,4 @@ var (
 	meshedNatively = workload.MeshedNatively
 	env            = workload.Env
 	lingering      = workload.Lingering
-	probed         = workload.Probed
 )

@@ -223,7 +223,7 @@ func handOn(root string) error {
 	if err != nil {
 		return err
 	}
-	for _, controller := range strings.Fields(string(there)) {
+	for controller := range strings.FieldsSeq(string(there)) {
 		if !slices.Contains(podControllers, controller) {
 			continue
 		}
