@@ -7,6 +7,10 @@ package simnode
 
 import (
 	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -34,7 +38,19 @@ const (
 	BehaviourRedirect    = "redirect"     // answers 307 to another port of the Pod, and stays
 	BehaviourNoReply     = "no-reply"     // exits 0 before its reply is sent: EOF, but it did quit
 	BehaviourResetExit   = "reset-exit"   // resets the connection and exits 0
+
+	// What no agent does, and whoever listens in its place may. All of these stay.
+	BehaviourSlowHeaders  = "slow-headers"  // answers one byte of its header at a time, ten a second, for ever
+	BehaviourGzipBomb     = "gzip-bomb"     // answers 200 with a gzip body that grows a thousandfold, for ever
+	BehaviourInterim      = "interim"       // answers 102 again and again
+	BehaviourRedirectLoop = "redirect-loop" // answers 307 to the very same URL
+	BehaviourNotFound     = "not-found"     // answers 404: an ordinary server that knows no such path
+	BehaviourEscapes      = "escapes"       // answers 500 with terminal escapes in the status line and the body
+	BehaviourErrorFlood   = "error-flood"   // is not reached: the runtime fills the error stream with 8 MiB of escapes
 )
+
+// escapes is what makes a terminal lie: a colour, a title, a cleared screen, a line break, a reordering mark.
+const escapes = "\x1b[31m\x1b]0;owned\x07\x1b[2J\r\n\u202etxt.exe\u009b31m"
 
 // behaviours maps a name to what follows the checks of the peer and the method.
 var behaviours = map[string]func(d *double, w http.ResponseWriter){
@@ -69,6 +85,37 @@ var behaviours = map[string]func(d *double, w http.ResponseWriter){
 		w.Header().Set("Location", "http://localhost:15000/quitquitquit")
 		w.WriteHeader(http.StatusTemporaryRedirect)
 	},
+	BehaviourSlowHeaders: func(d *double, w http.ResponseWriter) {
+		raw(w, func(conn net.Conn) {
+			for _, err := io.WriteString(conn, "HTTP/1.1 200 OK\r\nX"); err == nil && d.sleep(100*time.Millisecond); {
+				_, err = io.WriteString(conn, "-")
+			}
+		})
+	},
+	BehaviourGzipBomb: func(_ *double, w http.ResponseWriter) {
+		var bomb bytes.Buffer
+		packer, _ := gzip.NewWriterLevel(&bomb, gzip.BestCompression)
+		_, _ = packer.Write(make([]byte, 1<<20))
+		_ = packer.Close()
+		// A gzip stream may hold many members, one after the other.
+		endless(w, "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n", bomb.String())
+	},
+	BehaviourInterim: func(_ *double, w http.ResponseWriter) {
+		endless(w, "", "HTTP/1.1 102 Processing\r\n\r\n")
+	},
+	BehaviourRedirectLoop: func(_ *double, w http.ResponseWriter) {
+		w.Header().Set("Location", "/quitquitquit")
+		w.WriteHeader(http.StatusTemporaryRedirect)
+	},
+	BehaviourNotFound: func(_ *double, w http.ResponseWriter) { http.Error(w, "404 page not found", http.StatusNotFound) },
+	BehaviourEscapes: func(_ *double, w http.ResponseWriter) {
+		raw(w, func(conn net.Conn) {
+			line := strings.NewReplacer("\r", "", "\n", "").Replace(escapes)
+			_, _ = fmt.Fprintf(conn, "HTTP/1.1 500 %s\r\n\r\n%s", line, escapes)
+		})
+	},
+	BehaviourErrorFlood: func(*double, http.ResponseWriter) { panic(http.ErrAbortHandler) },
+
 	BehaviourNoReply:   func(d *double, w http.ResponseWriter) { raw(w, func(net.Conn) { d.exit(0, 0) }) },
 	BehaviourResetExit: func(d *double, w http.ResponseWriter) { raw(w, func(conn net.Conn) { reset(conn); d.exit(0, 0) }) },
 }
@@ -102,6 +149,9 @@ func reset(conn net.Conn) {
 	}
 	_ = conn.Close()
 }
+
+// flooded is what the runtime says instead of forwarding to a Pod of BehaviourErrorFlood.
+var flooded = errors.New(strings.Repeat(escapes, 8<<20/len(escapes)))
 
 // endless writes first, then repeats again until the peer has gone.
 func endless(w http.ResponseWriter, first, again string) {

@@ -22,11 +22,13 @@ const (
 )
 
 // statusPort follows pilot-agent: the Pod's annotation, then statusPort of the mesh configuration in the annotation and
-// in the environment, then 15020. 0 is no status server: that is what an annotation that is no port gives, too.
+// in the environment, then 15020. 0 is no status server: that is what an annotation that is no port gives, too. The
+// annotation goes through strconv.Atoi into 32 bits, whatever is lost on the way (applyAnnotations in pilot-agent).
 func statusPort(pod *corev1.Pod, proxy *corev1.Container) int {
 	if text, ok := pod.Annotations["status.sidecar.istio.io/port"]; ok {
-		port, err := strconv.ParseUint(text, 10, 16)
-		if err != nil {
+		parsed, _ := strconv.Atoi(text)
+		port := int32(parsed)
+		if port < 1 || port > 65535 {
 			return 0
 		}
 		return int(port)

@@ -44,6 +44,9 @@ func (f *forwarder) PortForward(_ context.Context, _, _ string, port int32, stre
 	if err := f.pod.sandboxError(); err != nil {
 		return err
 	}
+	if f.pod.floods() {
+		return flooded
+	}
 	conn, err := f.dial(port)
 	if err != nil {
 		counters.dialsRefused.Add(1)
@@ -103,6 +106,11 @@ func (p *pod) sandboxError() error {
 	default:
 		return nil
 	}
+}
+
+// floods tells whether the runtime is to drown whoever asks for this Pod in words.
+func (p *pod) floods() bool {
+	return slices.ContainsFunc(p.apps, func(c *container) bool { return c.proxy && c.proxied.Behaviour == BehaviourErrorFlood })
 }
 
 // executor runs commands in one Pod's containers.
