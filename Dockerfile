@@ -1,5 +1,5 @@
 # Cross-compiled on the builder's own platform: TARGETOS and TARGETARCH come from buildx, and are empty with a plain build.
-FROM --platform=${BUILDPLATFORM:-linux/amd64} golang:1.26 AS builder
+FROM --platform=${BUILDPLATFORM:-linux/amd64} golang:1.26.11 AS builder
 ARG TARGETOS
 ARG TARGETARCH
 ARG VERSION=devel

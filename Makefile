@@ -77,9 +77,15 @@ SCORE = bin/kube-score score --ignore-container-cpu-limit \
 lint-manifests: bin/kube-score bin/kustomize ## Run kube-score over the installation, with the NetworkPolicy.
 	{ bin/kustomize build config/default; echo ---; bin/kustomize build config/network-policy; } | $(SCORE) -
 
+# The Go release that go.mod names: what is released is built with it, whatever is installed here.
+TOOLCHAIN = $(shell sed -n 's/^toolchain //p' go.mod)
+
+# The vulnerability database comes as a Go module, the newest there is: it can be had wherever modules can.
 .PHONY: vulncheck
-vulncheck: bin/govulncheck ## Look for known vulnerabilities in what the code calls (needs vuln.go.dev).
-	bin/govulncheck ./...
+vulncheck: bin/govulncheck bin/indexdb ## Look for known vulnerabilities in what the code calls, as built with go.mod's toolchain.
+	database=$$(go mod download -json golang.org/x/vulndb@latest | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p') && \
+		echo "$${database##*/}, $(TOOLCHAIN)" && rm -rf bin/vulndb && bin/indexdb -vulns "$$database/data/osv" -out bin/vulndb
+	GOTOOLCHAIN=$(TOOLCHAIN) bin/govulncheck -db "file://$(CURDIR)/bin/vulndb" ./...
 
 .PHONY: verify
 verify: generate manifests lint lint-manifests bin/kustomize ## Generate and lint everything; fail if a committed file is not what it should be.
@@ -207,7 +213,7 @@ overlay: bin/kustomize
 ##@ Tools
 
 .PHONY: tools
-tools: $(addprefix bin/,controller-gen kustomize golangci-lint govulncheck kube-score) ## Build the pinned tools into bin/. Each has a module in tools/.
+tools: $(addprefix bin/,controller-gen kustomize golangci-lint govulncheck indexdb kube-score) ## Build the pinned tools into bin/. Each has a module in tools/.
 
 .PHONY: clean
 clean: ## Remove bin/ and dist/.

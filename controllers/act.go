@@ -115,6 +115,7 @@ func (r *PodReconciler) recordAttempt(ctx context.Context, in verdict.Input, dec
 		r.Metrics.QuitAccepted(now.Sub(decision.AppFinishedAt))
 	}
 	r.announceFailure(in.Pod, result, history)
+	r.slots.Answered(in.Pod.Spec.NodeName, result.Outcome != quit.OutcomeTimeout || result.Protocol != "")
 
 	next := verdict.Decide(in)
 	r.record(ctx, in, next)

@@ -51,10 +51,12 @@ type JobMeshPolicyReconciler struct {
 	rounds   map[string]time.Time // by namespace: when its policies are next looked at for overlaps
 }
 
-// written is the last write of a policy's status.
+// written is the last write of a policy's status that worked, and what was tried since.
 type written struct {
 	at         time.Time
 	generation int64
+	failures   int
+	failedAt   time.Time
 }
 
 // Changed has the status of a policy looked at again, and a little later those of its neighbours, which may select the same
@@ -154,20 +156,30 @@ func (r *JobMeshPolicyReconciler) write(ctx context.Context, p *v1alpha1.JobMesh
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		last := r.written[key]
+		last.failures, last.failedAt = last.failures+1, r.Clock.Now()
+		r.written[key] = last
 		return fmt.Errorf("writing the status: %w", err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.written[key] = written{r.Clock.Now(), p.Generation}
+	r.written[key] = written{at: r.Clock.Now(), generation: p.Generation}
 	return nil
 }
 
 // untilNextWrite lets a new spec be answered at once, but only once: until the cache has seen the answer, another one would conflict
-// with it.
+// with it. After a write that failed it waits a second, doubled up to a minute: every pod's every step asks for a write.
 func (r *JobMeshPolicyReconciler) untilNextWrite(p *v1alpha1.JobMeshPolicy) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	last := r.written[client.ObjectKeyFromObject(p)]
+	if last.failures > 0 {
+		if wait := min(time.Second<<min(last.failures-1, 6), maxRetry) - r.Clock.Since(last.failedAt); wait > 0 {
+			return wait
+		}
+	}
 	observed := p.Status.ObservedGeneration
 	if last.generation != p.Generation && (observed == nil || *observed != p.Generation) {
 		return 0

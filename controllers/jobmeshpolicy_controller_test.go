@@ -164,10 +164,24 @@ func TestReapsSurviveAFailedWrite(t *testing.T) {
 			if _, err := b.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: reapKey}); err == nil {
 				t.Error("No error returned")
 			}
-			b.Ledger.AddReap(reapKey, b.clock.Now())
+			for range 10 { // pods go on ending
+				b.Ledger.AddReap(reapKey, b.clock.Now())
+				if after := b.look(); after != time.Second {
+					t.Errorf("Looks again in %v after a failure, want a second", after)
+				}
+			}
+			b.wantWrites(2)
+			b.clock.Step(time.Second)
+			if _, err := b.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: reapKey}); err == nil {
+				t.Error("No error returned")
+			}
+			if after := b.look(); after != 2*time.Second {
+				t.Errorf("Looks again in %v after two failures, want two seconds", after)
+			}
+			b.clock.Step(2 * time.Second)
 			b.writeErr = nil
 			b.look()
-			if status := b.status(); *status.ReapedPods != 2 || !status.LastReapTime.Time.Equal(b.clock.Now()) {
+			if status := b.status(); *status.ReapedPods != 11 || !status.LastReapTime.Time.Equal(b.clock.Now().Add(-3*time.Second)) {
 				t.Errorf("%d reaped, the last at %v", *status.ReapedPods, status.LastReapTime)
 			}
 		})

@@ -12,10 +12,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/jobmesh/jobmesh/api/v1alpha1"
 )
@@ -27,11 +31,34 @@ const (
 	sayAgain = time.Minute
 )
 
+// mapper knows the resources of the kinds that the operator works with, so that a manager can be made while the API server is
+// away, or does not serve one of them yet.
+type mapper struct {
+	served meta.RESTMapper // what the API server says
+}
+
+// provide is an Options.MapperProvider.
+func (m *mapper) provide(c *rest.Config, httpClient *http.Client) (meta.RESTMapper, error) {
+	var err error
+	if m.served, err = apiutil.NewDynamicRESTMapper(c, httpClient); err != nil {
+		return nil, err
+	}
+	known := meta.NewDefaultRESTMapper(nil)
+	for _, kind := range []schema.GroupVersionKind{
+		policyKind, corev1.SchemeGroupVersion.WithKind("Pod"), batchv1.SchemeGroupVersion.WithKind("Job"),
+	} {
+		known.Add(kind, meta.RESTScopeNamespace)
+	}
+	return meta.FirstHitRESTMapper{MultiRESTMapper: meta.MultiRESTMapper{known, m.served}}, nil
+}
+
+var policyKind = v1alpha1.GroupVersion.WithKind("JobMeshPolicy")
+
 // whenInstalled adds the controllers as soon as the API server serves JobMeshPolicy. It is a manager.Runnable.
 type whenInstalled struct {
-	manager ctrl.Manager
-	add     func() error
-	done    atomic.Bool
+	served meta.RESTMapper
+	add    func() error
+	done   atomic.Bool
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable: replicas that wait for the lease fill their caches too.
@@ -42,8 +69,7 @@ func (w *whenInstalled) Start(ctx context.Context) error {
 	log := ctrl.LoggerFrom(ctx)
 	var said time.Time
 	err := wait.PollUntilContextCancel(ctx, lookAgain, true, func(context.Context) (bool, error) {
-		kind := schema.GroupKind{Group: v1alpha1.GroupVersion.Group, Kind: "JobMeshPolicy"}
-		_, err := w.manager.GetRESTMapper().RESTMapping(kind, v1alpha1.GroupVersion.Version)
+		_, err := w.served.RESTMapping(policyKind.GroupKind(), policyKind.Version)
 		if err == nil || time.Since(said) < sayAgain {
 			return err == nil, nil
 		}

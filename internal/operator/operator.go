@@ -70,7 +70,9 @@ func Run(ctx context.Context, restConfig *rest.Config, o Options) error {
 	if err != nil {
 		return err
 	}
-	mgr, err := ctrl.NewManager(restConfig, managerOptions(scheme, o))
+	options, mapper := managerOptions(scheme, o), &mapper{}
+	options.MapperProvider = mapper.provide
+	mgr, err := ctrl.NewManager(restConfig, options)
 	if err != nil {
 		return fmt.Errorf("making the manager: %w", err)
 	}
@@ -78,7 +80,7 @@ func Run(ctx context.Context, restConfig *rest.Config, o Options) error {
 	if err != nil {
 		return err
 	}
-	installed := &whenInstalled{manager: mgr, add: add}
+	installed := &whenInstalled{served: mapper.served, add: add}
 	if err := mgr.Add(installed); err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ type Spot struct{ Node, Namespace string }
 //   - A quarter of all places, and of a node's, is kept for namespaces that hold less than a quarter: one whose proxies all hang cannot
 //     take every place.
 //   - Keys without a place stand in line per spot, and spots take turns: the long line of one node or namespace does not hold up the others.
+//   - A node that does not answer gets one place only, until it does.
 //   - Within a line the first to have come and the last take turns too: a backlog of thousands, as after a restart, holds up nobody who
 //     comes now, and moves all the same.
 type Slots[K comparable] struct {
@@ -27,6 +28,7 @@ type Slots[K comparable] struct {
 	mu     sync.Mutex
 	inUse  usage
 	byNode map[string]*usage
+	silent map[string]int // nodes, and how often in a row they have not answered
 	lines  map[Spot]*line[K]
 	turns  []Spot         // of spots with a line
 	waits  map[K]Spot     // keys in line
@@ -68,7 +70,7 @@ type line[K comparable] struct {
 func New[K comparable](total, perNode int, wake func(K)) *Slots[K] {
 	return &Slots[K]{
 		total: total, perNode: perNode, wake: wake,
-		byNode: map[string]*usage{}, lines: map[Spot]*line[K]{}, waits: map[K]Spot{}, woken: map[K]struct{}{},
+		byNode: map[string]*usage{}, silent: map[string]int{}, lines: map[Spot]*line[K]{}, waits: map[K]Spot{}, woken: map[K]struct{}{},
 	}
 }
 
@@ -108,6 +110,26 @@ func (s *Slots[K]) Release(at Spot) {
 	s.wakeNext()
 }
 
+// hungAfter is how many attempts in a row a node may leave unanswered before it gets one at a time. maxSilent bounds what is kept of
+// nodes that never come back.
+const hungAfter, maxSilent = 3, 10_000
+
+// Answered notes whether a node has answered an attempt. The API server holds a request to a kubelet that hangs long after the
+// client has gone, so the fewer of them the better; and places that wait for nothing are missed elsewhere.
+func (s *Slots[K]) Answered(node string, answered bool) {
+	s.mu.Lock()
+	if answered {
+		delete(s.silent, node)
+		s.wakeNext()
+		return
+	}
+	defer s.mu.Unlock()
+	if len(s.silent) >= maxSilent {
+		clear(s.silent)
+	}
+	s.silent[node]++
+}
+
 // Pass says that a key needs no place. Where it stands in line it leaves, and where it was woken the next in line is woken instead:
 // without this, a place would lie idle for as long as nobody else asks.
 func (s *Slots[K]) Pass(key K) {
@@ -129,7 +151,11 @@ func (s *Slots[K]) InUse() int {
 }
 
 func (s *Slots[K]) free(at Spot) bool {
-	return s.inUse.free(s.total, at.Namespace) && s.byNode[at.Node].free(s.perNode, at.Namespace)
+	perNode := s.perNode
+	if s.silent[at.Node] >= hungAfter {
+		perNode = 1
+	}
+	return s.inUse.free(s.total, at.Namespace) && s.byNode[at.Node].free(perNode, at.Namespace)
 }
 
 // wakeNext wakes the key whose turn it is, where there is a place for it, and unlocks.

@@ -19,7 +19,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestPlaces is told in steps: "+node/key" asks for a place and gets it, "?node/key" asks in vain, "-node" releases one, and "!key" passes.
+// TestPlaces is told in steps: "+node/key" asks for a place and gets it, "?node/key" asks in vain, "-node" releases one, "!key" passes,
+// "~node" has not answered and "=node" has.
 // What follows ">" is the key that must be woken by it. A node may be followed by a namespace: "+node@namespace/key".
 func TestPlaces(t *testing.T) {
 	cases := map[string]struct {
@@ -50,6 +51,8 @@ func TestPlaces(t *testing.T) {
 		"what is kept is for those with few": {4, 4, []string{"+a@x/1", "+b@y/2", "+c@z/3", "?a@x/4", "?b@y/5", "+a@w/6", "-a@w", "-c@z >4", "+a@x/4"}},
 		"namespaces take turns":              {1, 1, []string{"+a@x/1", "?a@x/2", "?a@x/3", "?a@y/4", "-a@x >2", "+a@x/2", "-a@x >4", "+a@y/4", "-a@y >3"}},
 		"one place back is two":              {8, 8, []string{"+a@x/1", "+a@x/2", "+b@y/3", "+b@y/4", "+b@y/5", "+b@y/6", "?b@y/7", "?a@x/8", "-a@x >7", "+b@y/7 >8", "+a@x/8"}},
+		"a hung node gets one at a time":     {9, 4, []string{"+a/1", "+a/2", "~a", "~a", "~a", "?a/3", "+b/4", "-a", "?a/5", "-a >3", "+a/3", "?a/6"}},
+		"a hung node comes back":             {9, 4, []string{"~a", "~a", "~a", "+a/1", "?a/2", "?a/3", "=a >2", "+a/2 >3", "+a/3", "-a", "~a", "~a", "+a/4"}},
 		"passing means nothing to others":    {1, 1, []string{"!7", "+a/1", "!7", "?a/2", "!7", "-a >2"}},
 	}
 	for name, tc := range cases {
@@ -81,6 +84,8 @@ func TestPlaces(t *testing.T) {
 					taken[at]--
 				case '!':
 					s.Pass(node)
+				case '~', '=':
+					s.Answered(node, what[0] == '=')
 				}
 				if diff := cmp.Diff(want, woken); diff != "" {
 					t.Fatalf("Step %d, %s: woken (-want +got):\n%s", i, step, diff)
