@@ -13,13 +13,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
 	"github.com/jobmesh/jobmesh/api/v1alpha1"
 	"github.com/jobmesh/jobmesh/internal/ledger"
@@ -48,7 +48,7 @@ type PodReconciler struct {
 	// Cached reads from the cache, Live from the API server.
 	Cached, Live client.Reader
 	Quitter      Quitter
-	Events       recorder.EventRecorder
+	Events       events.EventRecorder
 	Ledger       *ledger.Ledger
 	Metrics      *metrics.Recorder
 	Clock        clock.PassiveClock

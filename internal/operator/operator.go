@@ -167,7 +167,8 @@ func newControllers(mgr ctrl.Manager, restConfig *rest.Config, o Options) (add f
 		return nil, fmt.Errorf("making the quit client: %w", err)
 	}
 	pods := &controllers.PodReconciler{
-		Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Quitter: quitter, Events: mgr.GetEventRecorder(component),
+		Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Quitter: quitter,
+		Events: controllers.NewBoundedEvents(mgr.GetEventRecorder(component)),
 		Ledger: book, Metrics: recorder, Clock: clock.RealClock{}, Defaults: defaults,
 		MaxQuits: o.MaxConcurrentQuits, MaxQuitsPerNode: o.MaxQuitsPerNode, ShutdownGrace: o.ShutdownGrace,
 	}
