@@ -35,6 +35,9 @@ func TestAPIServerDies(t *testing.T) {
 
 // TestEtcdDies does the same to etcd: the API server is there and fails.
 func TestEtcdDies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("much the same as a killed API server")
+	}
 	play(t, shared, fault{
 		title: "etcd killed", effect: "the API server runs on and answers with errors, or not at all", outage: true, everywhere: true,
 		hold: 12 * time.Second,
@@ -82,6 +85,7 @@ func TestTheHistoryIsGone(t *testing.T) {
 				}
 				pass.ServeHTTP(w, r)
 			})(t)
+			g.politely.Store(true)
 			g.cutWatches()
 		},
 		off: func(t *testing.T) {

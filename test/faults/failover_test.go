@@ -7,6 +7,7 @@ package faults
 
 import (
 	"fmt"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -37,7 +38,8 @@ func startPair(t *testing.T, connect *poisoned) *pair {
 	if connect != nil {
 		config = connect.connect(t, shared)
 	}
-	leader := shared.startOperator(t, config, leaderFlags...)
+	flags := append(slices.Clone(leaderFlags), "--namespaces="+w.namespace)
+	leader := shared.startOperator(t, config, flags...)
 	leads := func() error {
 		leader.running(t)
 		if !leader.leads(t.Context()) {
@@ -47,7 +49,7 @@ func startPair(t *testing.T, connect *poisoned) *pair {
 	}
 	eventually(t, soon, "the first replica to lead", leads)
 	leader.waitReady(t)
-	waiting := shared.startOperator(t, shared.account, leaderFlags...)
+	waiting := shared.startOperator(t, shared.account, flags...)
 	waiting.waitReady(t)
 	p := &pair{work: w, leader: leader, waiting: waiting}
 	p.idle = w.warmUp(t, leader)
@@ -60,7 +62,11 @@ func startPair(t *testing.T, connect *poisoned) *pair {
 // stream starts Jobs of which an app finishes every second, for longer than a failover takes.
 func (p *pair) stream(t *testing.T) {
 	t.Helper()
-	for n := range 30 {
+	seconds := 30
+	if testing.Short() {
+		seconds = 8
+	}
+	for n := range seconds {
 		p.create(t, job{name: fmt.Sprintf("stream-%d", n), pods: 1, run: time.Duration(n+1) * time.Second})
 	}
 }
@@ -114,6 +120,9 @@ func TestTheLeaderIsKilled(t *testing.T) {
 }
 
 func TestTheLeaderIsTold(t *testing.T) {
+	if testing.Short() {
+		t.Parallel() // the only one then that needs the lease
+	}
 	p := startPair(t, nil)
 	p.stream(t)
 	time.Sleep(3 * time.Second)
@@ -141,13 +150,17 @@ func TestTheLeaderIsCutOff(t *testing.T) {
 	time.Sleep(3 * time.Second)
 	network.on(t)
 	cut := time.Now()
+	ended := make(chan time.Duration, 1)
+	go func() {
+		<-p.leader.exited
+		ended <- time.Since(cut)
+	}()
+	next := p.nextQuit(t, crashBound)
 	select {
-	case <-p.leader.exited:
-	case <-time.After(crashBound):
+	case after := <-ended:
+		t.Logf("The old leader ended after %.1f s", after.Seconds())
+	case <-time.After(time.Until(cut.Add(crashBound))):
 		t.Fatalf("The leader still runs %v after it lost the API server", crashBound)
 	}
-	ended := time.Since(cut)
-	next := ended + p.nextQuit(t, crashBound-ended)
-	t.Logf("The old leader ended after %.1f s", ended.Seconds())
 	p.finish(t, failover{Fault: "leader cut off", Effect: "a black hole for the leader alone: it ends by itself, and the other takes over", Bound: crashBound}, next)
 }

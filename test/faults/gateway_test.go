@@ -31,6 +31,8 @@ type gateway struct {
 	trouble atomic.Pointer[trouble]
 	// expired counts the watches that were told that their resource version is too old.
 	expired atomic.Int64
+	// politely has watches end as an API server ends them. Otherwise their streams are reset.
+	politely atomic.Bool
 
 	mu      sync.Mutex
 	watches map[*http.Request]context.CancelFunc
@@ -81,9 +83,16 @@ func (g *gateway) connect(t *testing.T, s *stage) *rest.Config {
 
 func (g *gateway) serve(w http.ResponseWriter, r *http.Request) {
 	if isWatch(r) {
-		ctx, cancel := context.WithCancel(r.Context())
+		client := r.Context()
+		ctx, cancel := context.WithCancel(client)
 		defer cancel()
 		r = r.WithContext(ctx)
+		defer func() {
+			// A panic resets the stream. Without it the watch ends as an API server ends one, and the client resumes it.
+			if client.Err() == nil && g.politely.Load() && recover() != nil {
+				return
+			}
+		}()
 		g.mu.Lock()
 		g.watches[r] = cancel
 		g.mu.Unlock()

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/rs/zerolog"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -63,6 +64,7 @@ func runSuite(m *testing.M) int {
 	}
 	klog.SetLogger(logr.Discard()) // the nodes' side of every refused port-forward
 	ctrl.SetLogger(logr.Discard())
+	zerolog.SetGlobalLevel(zerolog.Disabled) // toxiproxy's
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	dir, err := os.MkdirTemp("", "jobmesh-faults-")

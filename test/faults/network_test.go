@@ -163,23 +163,27 @@ func TestNetwork(t *testing.T) {
 		title, effect string
 		toxics        []toxic
 		hold          time.Duration
+		slow          bool
 	}{
 		"latency": {
-			"slow network", "each way takes 2 s ± 1 s", []toxic{{"latency", map[string]int{"latency": 2000, "jitter": 1000}}}, 25 * time.Second,
+			"slow network", "each way takes 2 s ± 1 s", []toxic{{"latency", map[string]int{"latency": 2000, "jitter": 1000}}}, 25 * time.Second, true,
 		},
 		"resets": {
-			"TCP resets", "every connection is reset half a second after its first byte, unanswered", []toxic{{"reset_peer", map[string]int{"timeout": 500}}}, 20 * time.Second,
+			"TCP resets", "every connection is reset half a second after its first byte, unanswered", []toxic{{"reset_peer", map[string]int{"timeout": 500}}}, 20 * time.Second, false,
 		},
 		"bandwidth": {
-			"thin network", "5 kB/s for all that a connection carries", []toxic{{"bandwidth", map[string]int{"rate": 5}}}, 25 * time.Second,
+			"thin network", "5 kB/s for all that a connection carries", []toxic{{"bandwidth", map[string]int{"rate": 5}}}, 25 * time.Second, true,
 		},
 		"black hole": {
-			"black hole", "nothing passes; no connection ends", []toxic{{"timeout", map[string]int{"timeout": 0}}}, 20 * time.Second,
+			"black hole", "nothing passes; no connection ends", []toxic{{"timeout", map[string]int{"timeout": 0}}}, 20 * time.Second, false,
 		},
 	}
 	for name, tc := range toxics {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if testing.Short() && tc.slow {
+				t.Skip("takes as long as a slow network takes")
+			}
 			p := &poisoned{toxics: tc.toxics}
 			play(t, shared, fault{title: tc.title, effect: tc.effect, connect: p.connect, on: p.on, off: p.off, hold: tc.hold})
 		})

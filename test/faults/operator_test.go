@@ -74,7 +74,8 @@ func (s *stage) startOperator(t *testing.T, config *rest.Config, flags ...string
 		_ = p.cmd.Process.Kill()
 		<-p.exited
 		if t.Failed() {
-			t.Logf("The end of the operator's log:\n%s", p.tail())
+			t.Logf("The end of the operator's log (go test -artifacts keeps it whole):\n%s", p.tail())
+			p.keepLog(t)
 		}
 	})
 	return p
@@ -92,6 +93,17 @@ func (p *process) logged(text string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return bytes.Contains(bytes.ToLower(p.log.Bytes()), []byte(strings.ToLower(text)))
+}
+
+// keepLog writes the log to where -artifacts keeps it.
+func (p *process) keepLog(t *testing.T) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	name := fmt.Sprintf("operator-%d.log", p.cmd.Process.Pid)
+	if err := os.WriteFile(filepath.Join(t.ArtifactDir(), name), p.log.Bytes(), 0o600); err != nil {
+		t.Log(err)
+	}
 }
 
 func (p *process) tail() string {

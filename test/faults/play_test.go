@@ -78,7 +78,7 @@ func play(t *testing.T, s *stage, f fault) {
 	w.awaitStarted(t)
 	hold := f.hold
 	if testing.Short() {
-		hold = min(hold, 5*time.Second)
+		hold = min(hold, 4*time.Second)
 	}
 	f.on(t)
 	on := time.Now()
@@ -98,7 +98,7 @@ func play(t *testing.T, s *stage, f fault) {
 	f.off(t)
 	off := time.Now()
 	row := row{
-		Fault: f.title, Effect: f.effect, Test: t.Name(), Pods: w.pods - warmUpPods, Held: off.Sub(on), During: during.succeeded - warmUpPods, Outage: f.outage,
+		Fault: f.title, Effect: f.effect, Test: t.Name(), Pods: w.pods - warmUpPods, Held: off.Sub(on), During: max(0, during.succeeded-warmUpPods), Outage: f.outage,
 	}
 
 	w.awaitReaped(t, reapBound)

@@ -85,9 +85,9 @@ func TestAPodIsReplacedUnseen(t *testing.T) {
 	}
 	release()
 	g.end(t)
-	off := time.Now()
-
 	w.pods += names
+	w.awaitAppsEnded(t)
+	off := time.Now()
 	w.awaitReaped(t, reapBound)
 	w.finish(t, p, idle, row{
 		Fault: "pods replaced unseen", Effect: "while watches are silent, stuck pods are deleted and others of the same names begin", Test: t.Name(),

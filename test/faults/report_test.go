@@ -7,7 +7,6 @@ package faults
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -90,6 +89,8 @@ func (t *table) markdown() string {
 			fmt.Fprintf(&out, "| %s | %s | %.1f s | %.0f s | `%s` |\n", f.Fault, f.Effect, f.Next.Seconds(), f.Bound.Seconds(), f.Test)
 		}
 	}
+	fmt.Fprintln(&out, "\nWithout a control plane, in `controllers`: the time of day is set an hour forward or back while a pod waits for the end of its grace "+
+		"period, of a back-off, or of its proxy. What is waited for in real seconds is waited for, no less and no more (`TestTheClockJumps…`).")
 	return out.String()
 }
 
@@ -105,9 +106,7 @@ func report(write bool) error {
 	}
 	path := filepath.Join(root, "docs", "reliability.md")
 	page, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		page = []byte("# Reliability\n\n" + beginMark + "\n" + endMark + "\n")
-	} else if err != nil {
+	if err != nil {
 		return err
 	}
 	head, rest, found := bytes.Cut(page, []byte(beginMark))
