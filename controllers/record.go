@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -111,6 +112,10 @@ func causeOf(result quit.Result) string {
 	return fmt.Sprintf("%s (%s)", result.Outcome, bounded(result.Err.Error()))
 }
 
+// fromTheServersCache spares the API server a question to its storage. What comes is at least as new as the watch event that led to
+// the question, where one API server answered both; from one that lags behind the pod seems unfinished still, and is read again.
+var fromTheServersCache = &client.GetOptions{Raw: &metav1.GetOptions{ResourceVersion: "0"}}
+
 // confirmGone looks at a pod that left the cache: finished, or deleted. It returns when to look again, where that is needed.
 func (r *PodReconciler) confirmGone(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	known, ok := r.Ledger.Peek(key)
@@ -119,7 +124,7 @@ func (r *PodReconciler) confirmGone(ctx context.Context, key types.NamespacedNam
 		return 0, nil
 	}
 	pod := &corev1.Pod{}
-	err := r.Live.Get(ctx, key, pod)
+	err := r.Live.Get(ctx, key, pod, fromTheServersCache)
 	switch {
 	case apierrors.IsNotFound(err):
 		ctrl.LoggerFrom(ctx).V(1).Info("The pod was deleted before its proxy was seen terminated")
