@@ -14,7 +14,7 @@ import (
 
 var (
 	testLink = regexp.MustCompile("\\[`((?:Test|Fuzz)[A-Za-z0-9_]+)`\\]\\(([^)]+)\\)")
-	testName = regexp.MustCompile("\\b(?:Test|Fuzz)[A-Z][A-Za-z0-9_]+")
+	testName = regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z][A-Za-z0-9_]+`)
 	anyLink  = regexp.MustCompile(`\]\(([^)#]+)\)`)
 	fuzzFunc = regexp.MustCompile(`(?m)^func (Fuzz[A-Za-z0-9_]+)\(`)
 )

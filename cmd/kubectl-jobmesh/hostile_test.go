@@ -29,7 +29,7 @@ func nastyPod() *corev1.Pod {
 		Label("app", nasty).Label(nasty, nasty).
 		Init("init"+nasty, builders.Exited(0)).App("app"+nasty, builders.ExitedFor(1, nasty)).App(nasty, builders.Waiting(nasty)).
 		Proxy(builders.Running(), builders.Env("PROXY_CONFIG", nasty), builders.Args("proxy", nasty)).Obj()
-	pod.TypeMeta.APIVersion, pod.TypeMeta.Kind = "v1", "Pod"
+	pod.APIVersion, pod.Kind = "v1", "Pod"
 	pod.OwnerReferences[0].Name = "job" + nasty
 	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: nasty}}}
 	pod.Spec.NodeName, pod.Status.Message, pod.Status.Reason = nasty, nasty, nasty
@@ -148,7 +148,7 @@ func TestAThousandContainersExplained(t *testing.T) {
 		pod.App(fmt.Sprintf("app-%04d", n), builders.Exited(0))
 	}
 	object := pod.Proxy(builders.Running()).Obj()
-	object.TypeMeta.APIVersion, object.TypeMeta.Kind = "v1", "Pod"
+	object.APIVersion, object.Kind = "v1", "Pod"
 	began := time.Now()
 	status, out, errOut := kubectl(t, asJSON(t, object), "explain", "-f", "-")
 	if took := time.Since(began); took > 5*time.Second {

@@ -40,6 +40,9 @@ func FuzzShort(f *testing.F) {
 		if diff := cmp.Diff(istio.Inspect(pod), istio.Inspect(short), cmpopts.IgnoreFields(istio.Proxy{}, "Container")); diff != "" {
 			t.Errorf("the short form tells another story (-full +short):\n%s", diff)
 		}
+		if len(short.Annotations[portAnnotation]) > 16 {
+			t.Errorf("%d bytes of a port are left", len(short.Annotations[portAnnotation]))
+		}
 		size := len(strings.Join(proxy.Args, "")) + len(strings.Join(proxy.Command, ""))
 		for _, value := range short.Annotations {
 			size += len(value)

@@ -150,8 +150,8 @@ func reset(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// flooded is what the runtime says instead of forwarding to a Pod of BehaviourErrorFlood.
-var flooded = errors.New(strings.Repeat(escapes, 8<<20/len(escapes)))
+// errFlooded is what the runtime says instead of forwarding to a Pod of BehaviourErrorFlood.
+var errFlooded = errors.New(strings.Repeat(escapes, 8<<20/len(escapes)))
 
 // endless writes first, then repeats again until the peer has gone.
 func endless(w http.ResponseWriter, first, again string) {

@@ -45,7 +45,7 @@ func (f *forwarder) PortForward(_ context.Context, _, _ string, port int32, stre
 		return err
 	}
 	if f.pod.floods() {
-		return flooded
+		return errFlooded
 	}
 	conn, err := f.dial(port)
 	if err != nil {
