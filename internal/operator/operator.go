@@ -166,9 +166,10 @@ func newControllers(mgr ctrl.Manager, restConfig *rest.Config, o Options) (add f
 	if err != nil {
 		return nil, fmt.Errorf("making the quit client: %w", err)
 	}
+	events := controllers.NewBoundedEvents(mgr.GetEventRecorder(component))
 	pods := &controllers.PodReconciler{
 		Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Quitter: quitter,
-		Events: controllers.NewBoundedEvents(mgr.GetEventRecorder(component)),
+		Events: events,
 		Ledger: book, Metrics: recorder, Clock: clock.RealClock{}, Defaults: defaults,
 		MaxQuits: o.MaxConcurrentQuits, MaxQuitsPerNode: o.MaxQuitsPerNode, ShutdownGrace: o.ShutdownGrace,
 	}
@@ -178,6 +179,9 @@ func newControllers(mgr ctrl.Manager, restConfig *rest.Config, o Options) (add f
 		}
 		if err := pods.SetupWithManager(mgr); err != nil {
 			return fmt.Errorf("adding the pod controller: %w", err)
+		}
+		if err := mgr.Add(events); err != nil {
+			return fmt.Errorf("adding the events: %w", err)
 		}
 		return mgr.Add(&controllers.Resync{Pods: pods, Interval: o.ResyncInterval, Namespaces: o.Namespaces})
 	}, nil

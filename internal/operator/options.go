@@ -54,7 +54,7 @@ type Options struct {
 func Defaults() Options {
 	return Options{
 		DefaultMode:        v1alpha1.ModeDryRun,
-		MaxConcurrentQuits: 64,
+		MaxConcurrentQuits: 32,
 		MaxQuitsPerNode:    8,
 		MetricsAddress:     ":8080",
 		ProbeAddress:       ":8081",
