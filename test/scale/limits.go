@@ -57,9 +57,9 @@ func (f figure) text() string { return format(f.Value, f.Unit) }
 func format(value float64, unit string) string {
 	text := ""
 	switch unit {
-	case "", "pods", "pods/s":
+	case "", "pods":
 		text = fmt.Sprintf("%.0f", value)
-	case "MiB", "%":
+	case "MiB", "%", "pods/s":
 		text = fmt.Sprintf("%.1f", value)
 	default:
 		text = fmt.Sprintf("%.2f", value)

@@ -30,6 +30,7 @@ type options struct {
 	scenarios []string
 	size      size
 	operator  string
+	profile   bool
 	docs      string
 	logs      string
 }
@@ -46,7 +47,7 @@ type size struct {
 
 var fullSize = size{Pods: 10_000, Nodes: 50, Churn: 30 * time.Minute, ChurnRate: 5}
 
-func (s size) bare() int            { return max(s.Pods/5, 100) }
+func (s size) bare() int            { return max(3*s.Pods/10, 100) }
 func (s size) late() int            { return max(s.Pods/50, 20) }
 func (s size) healthy() int         { return s.Pods / 5 }
 func (s size) hung() int            { return s.Pods / 20 }
@@ -82,6 +83,7 @@ func readFlags(args []string) (options, error) {
 	flags.DurationVar(&o.size.Churn, "churn", fullSize.Churn, "how long Jobs come and go")
 	flags.Float64Var(&o.size.ChurnRate, "churn-rate", fullSize.ChurnRate, "how many Jobs come and go in a second")
 	flags.StringVar(&o.operator, "operator", "bin/manager", "the operator's binary")
+	flags.BoolVar(&o.profile, "profile", false, "write processor profiles of the operator and the API server among the logs")
 	flags.StringVar(&o.docs, "docs", "docs/reliability.md", "the document to write the figures to; runs of another size than the full one write nothing")
 	flags.StringVar(&o.logs, "logs", os.Getenv("ARTIFACTS"), "a folder that keeps all logs; without it they are kept, and their folder is printed, after a failure")
 	if err := flags.Parse(args); err != nil {
@@ -155,8 +157,8 @@ func run(ctx context.Context, o options) error {
 func runOne(ctx context.Context, s scenario, o options) (report, error) {
 	fmt.Printf("\n== %s (%s)\n\n", s.title, s.name)
 	r := report{Scenario: s.name, Title: s.title, About: s.about, Pods: o.size.Pods, Date: time.Now().UTC(), Load: load()}
-	rig := &rig{began: time.Now(), operator: o.operator, logs: o.logs, name: s.name}
-	err := rig.start(ctx, o.size, s.name == "background")
+	rig := &rig{began: time.Now(), operator: o.operator, profile: o.profile, logs: o.logs, name: s.name}
+	err := rig.start(ctx, o.size)
 	if err == nil {
 		r.Machine, err = describeMachine(rig, o.size)
 	}

@@ -43,6 +43,9 @@ type process struct {
 	err     error // of the exit; read it after exited is closed
 	ready   string
 
+	goroutines string // the file for the goroutines of the worst sample, "" for none
+	worst      int
+
 	mu      sync.Mutex
 	samples []sample
 	watched sync.WaitGroup
@@ -81,6 +84,9 @@ func (r *rig) startOperator() error {
 		return fmt.Errorf("starting %s, which `make build` makes: %w", r.operator, err)
 	}
 	r.running = p
+	if r.profile && p.profile != "" {
+		p.goroutines = filepath.Join(r.logDir(), "operator.goroutines")
+	}
 	p.watched.Go(p.watch)
 	return nil
 }

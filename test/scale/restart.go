@@ -32,7 +32,7 @@ func restart(ctx context.Context, r *rig, s size) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := backlog.open(stormSpread(s)); err != nil {
+	if _, err := backlog.open(stormSpread(backlog.pods)); err != nil {
 		return nil, err
 	}
 	if err := backlog.awaitStuck(ctx); err != nil {
@@ -53,6 +53,7 @@ func restart(ctx context.Context, r *rig, s size) ([]figure, error) {
 	if _, err := late.open(time.Duration(s.Pods) * time.Second / backlogRate); err != nil {
 		return nil, err
 	}
+	defer r.profiled(ctx, backlog.name)()
 	last, err := backlog.awaitReaped(ctx)
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,6 +37,9 @@ const (
 	teams = 10
 	// statusWriters are many, so that the nodes' own reports are not what everybody waits for.
 	statusWriters = 32
+	// controllers are those that Jobs need. All others would look at every pod too, and some would tidy up what has to stay: finished pods,
+	// and pods of ReplicaSets that no Deployment asked for.
+	controllers = "job-controller,ttl-after-finished-controller,garbage-collector-controller,serviceaccount-controller"
 	// patience bounds every wait that has no bound of its own.
 	patience = 15 * time.Minute
 	// pollEvery is seldom enough for a look at 10,000 pods to cost next to nothing.
@@ -47,6 +51,7 @@ type rig struct {
 	began    time.Time
 	operator string // the binary
 	name     string
+	profile  bool
 	logs     string // a folder to keep, or ""
 	dir      string
 	cluster  *cluster.Cluster
@@ -55,25 +60,27 @@ type rig struct {
 	clients  *kubernetes.Clientset
 	account  *rest.Config // the operator's own rights
 	waves    int
-	owners   sync.Map // of names to the owners of the background's pods
+	oracle   atomic.Pointer[wave] // whose stuck pods are told
+	owners   sync.Map             // of names to the owners of the background's pods
 	running  *process
 }
 
-// start starts everything but the operator. Beside a background there are controllers that would tidy it up: they are left out.
-func (r *rig) start(ctx context.Context, s size, background bool) (err error) {
+// start starts everything but the operator.
+func (r *rig) start(ctx context.Context, s size) (err error) {
 	if r.dir, err = os.MkdirTemp("", "jobmesh-scale-"); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(r.logDir(), 0o700); err != nil {
 		return err
 	}
-	// Finished pods stay, as many as there are.
-	flags := []string{"--terminated-pod-gc-threshold=0"}
-	if background {
-		flags = append(flags, "--controllers=*,-replicaset-controller,-deployment-controller")
-	}
-	r.cluster, err = cluster.Start(ctx, cluster.Options{LogDir: r.logDir(), ControllerManagerFlags: flags, StartTimeout: 3 * time.Minute})
+	r.cluster, err = cluster.Start(ctx, cluster.Options{
+		LogDir: r.logDir(), ControllerManagerFlags: []string{"--controllers=" + controllers}, StartTimeout: 3 * time.Minute,
+	})
 	if err != nil {
+		return err
+	}
+	// Every template names its node, and the cores are few.
+	if err := r.cluster.Kill("kube-scheduler"); err != nil {
 		return err
 	}
 	config := r.cluster.Config()
@@ -89,7 +96,7 @@ func (r *rig) start(ctx context.Context, s size, background bool) (err error) {
 	if r.clients, err = kubernetes.NewForConfig(config); err != nil {
 		return err
 	}
-	r.fleet, err = simnode.Start(ctx, r.cluster.Config(), simnode.Options{Nodes: s.Nodes, NamePrefix: "node", StatusWriters: statusWriters})
+	r.fleet, err = simnode.Start(ctx, r.cluster.Config(), simnode.Options{Nodes: s.Nodes, NamePrefix: "node", StatusWriters: statusWriters, Ended: r.ended})
 	if err != nil {
 		return err
 	}
@@ -109,6 +116,13 @@ func (r *rig) start(ctx context.Context, s size, background bool) (err error) {
 	}
 	r.say("a control plane, %d simulated nodes and %d namespaces with a policy each are up", s.Nodes, teams)
 	return nil
+}
+
+// ended hands the pods whose apps have ended to whoever asked for them.
+func (r *rig) ended(namespace, pod, node string) {
+	if w := r.oracle.Load(); w != nil && w.owns(pod) {
+		w.stuck <- place{namespace, pod, node}
+	}
 }
 
 // say tells of progress.

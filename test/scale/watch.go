@@ -65,6 +65,7 @@ func (p *process) watch() {
 			p.mu.Lock()
 			p.samples = append(p.samples, s)
 			p.mu.Unlock()
+			p.keepGoroutines(s)
 		}
 	}
 }

@@ -39,13 +39,18 @@ type wave struct {
 	rig  *rig
 	name string // begins the names of its Jobs, and so of its pods
 	pods int
+	// stuck gets each pod once its app has ended and the API server knows; nobody has to take them.
+	stuck chan place
 }
+
+// place is where a pod is.
+type place struct{ namespace, pod, node string }
 
 // launch makes the Jobs of a wave, one on each of the given nodes, whose parallelism makes up the number of pods. The template
 // names the node, so that the scheduler is no part of it. It returns when every pod runs and has said so.
 func (r *rig) launch(ctx context.Context, name string, pods int, nodes []string) (*wave, error) {
 	r.waves++
-	w := &wave{rig: r, name: fmt.Sprintf("%s%d-", name, r.waves), pods: pods}
+	w := &wave{rig: r, name: fmt.Sprintf("%s%d-", name, r.waves), pods: pods, stuck: make(chan place, pods)}
 	template, err := podTemplate()
 	if err != nil {
 		return nil, err
@@ -167,16 +172,6 @@ func (w *wave) exits() (moments []time.Time) {
 		moments = append(moments, p.ProxyExitedAt)
 	}
 	return moments
-}
-
-// lastReport is when the API server knew of the last app's end.
-func (w *wave) lastReport() (last time.Time) {
-	for _, p := range w.all() {
-		if p.AppsReportedAt.After(last) {
-			last = p.AppsReportedAt
-		}
-	}
-	return last
 }
 
 // waits are the times from an app's end to the quit, and from the report of the end to the quit, in seconds, sorted.

@@ -75,10 +75,15 @@ type times struct{ appsReported, firstQuit time.Time }
 // noteReport remembers what the API server took.
 func (p *pod) noteReport(changes int, phase corev1.PodPhase, appsFinished bool) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.reported, p.reportedPhase = max(p.reported, changes), phase
-	if appsFinished && p.times.appsReported.IsZero() {
+	first := appsFinished && p.times.appsReported.IsZero()
+	if first {
 		p.times.appsReported = time.Now()
+	}
+	p.mu.Unlock()
+	if ended := p.fleet.options.Ended; first && ended != nil {
+		namespace, name, _ := strings.Cut(p.key, "/")
+		ended(namespace, name, p.node.name)
 	}
 }
 

@@ -62,6 +62,9 @@ type Options struct {
 	RestartBackOff time.Duration
 	// StatusWriters is the number of status writes at once, over all nodes; 0 is 8.
 	StatusWriters int
+	// Ended is told of a Pod once the API server has taken the status with which its last app container has finished for good;
+	// nil tells nobody. It must not block.
+	Ended func(namespace, pod, node string)
 	// Log receives what goes wrong; the zero value drops it.
 	Log logr.Logger
 }
