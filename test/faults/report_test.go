@@ -73,7 +73,7 @@ func (t *table) markdown() string {
 	fmt.Fprintf(&out, "## Faults\n\nSeen in one run of `make test-faults` on Kubernetes %s, with %d cores. Each fault hits the operator's binary "+
 		"while the apps of some 40 pods of Jobs finish; a quarter of them fail and are started again, so that a quit too early would show. "+
 		"No quit was too early, and no pod was lost.\n\n", controlplane.Version, runtime.NumCPU())
-	fmt.Fprintln(&out, "| fault | what happens | lasted | reaped meanwhile | last pod reaped, after its end | goroutines, before → after | connections, before → after | test |")
+	fmt.Fprintln(&out, "| fault | what happens | lasted | reaped meanwhile | last pod reaped, after its end | goroutines, before → after | open sockets, before → after | test |")
 	fmt.Fprintln(&out, "|---|---|---|---|---|---|---|---|")
 	for _, r := range t.rows {
 		during := fmt.Sprintf("%d of %d", r.During, r.Pods)
@@ -83,6 +83,8 @@ func (t *table) markdown() string {
 		fmt.Fprintf(&out, "| %s | %s | %.0f s | %s | %.1f s | %d → %d | %d → %d | `%s` |\n",
 			r.Fault, r.Effect, r.Held.Seconds(), during, r.LastReap.Seconds(), r.Idle.goroutines, r.Last.goroutines, r.Idle.sockets, r.Last.sockets, r.Test)
 	}
+	fmt.Fprintln(&out, "\nWhat takes half a minute are the clients' own waits. A watch that finds no API server tries again after 1, 2, 4, … 30 s. A connection that "+
+		"has gone silent is given up when a ping is not answered, 45 s after the last byte.")
 	if len(t.failovers) > 0 {
 		fmt.Fprintln(&out, "\nTwo replicas, one of which leads:\n\n| fault | what happens | next quit after | at most | test |\n|---|---|---|---|---|")
 		for _, f := range t.failovers {

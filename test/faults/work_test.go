@@ -146,7 +146,7 @@ func (w *work) awaitComplete(t *testing.T) {
 				t.Fatalf("Job %s has lost %d pods", jobs.Items[i].Name, status.Failed)
 			}
 			if status.CompletionTime == nil {
-				return fmt.Errorf("Job %s goes on", jobs.Items[i].Name)
+				return fmt.Errorf("%s goes on", jobs.Items[i].Name)
 			}
 			succeeded += int(status.Succeeded)
 		}
