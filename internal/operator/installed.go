@@ -68,7 +68,7 @@ func (w *whenInstalled) NeedLeaderElection() bool { return false }
 func (w *whenInstalled) Start(ctx context.Context) error {
 	log := ctrl.LoggerFrom(ctx)
 	var said time.Time
-	err := wait.PollUntilContextCancel(ctx, lookAgain, true, func(context.Context) (bool, error) {
+	if err := wait.PollUntilContextCancel(ctx, lookAgain, true, func(context.Context) (bool, error) {
 		_, err := w.served.RESTMapping(policyKind.GroupKind(), policyKind.Version)
 		if err == nil || time.Since(said) < sayAgain {
 			return err == nil, nil
@@ -80,9 +80,8 @@ func (w *whenInstalled) Start(ctx context.Context) error {
 			log.Error(err, "Failed to ask the API server for JobMeshPolicy; trying again")
 		}
 		return false, nil
-	})
-	if err != nil {
-		return nil // told to stop
+	}); err != nil {
+		return nil //nolint:nilerr // told to stop
 	}
 	if err := w.add(); err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/base64"
+	"fmt"
 	"net"
 	"net/http"
 	"net/textproto"
@@ -126,7 +127,16 @@ func askInMemory(t *testing.T, ask func(*Client, context.Context, Target) Result
 	client.exec.prefer(first, time.Now())
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	result := ask(client, ctx, Target{Namespace: "team-a", Pod: "job-1", Container: "istio-proxy", Port: 15020})
+	results := make(chan Result, 1)
+	go func() {
+		results <- ask(client, ctx, Target{Namespace: "team-a", Pod: "job-1", Container: "istio-proxy", Port: 15020})
+	}()
+	var result Result
+	select {
+	case result = <-results:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the attempt goes on beyond its deadline")
+	}
 
 	if !slices.Contains(Outcomes(), result.Outcome) || (result.Err == nil) != (result.Outcome == OutcomeAccepted) {
 		t.Errorf("got %+v", result)
@@ -168,6 +178,35 @@ const (
 	said200    = "\x00\x00\x00\x03\x01\x00\x00\x13HTTP/1.1 200 OK\r\n\r\n"
 	saidDial   = "\x00\x00\x00\x01\x01\x00\x00\x08dial tcp\x00\x00\x00\x03\x01\x00\x00\x00"
 )
+
+// A connection that is cut within a frame, by either side, once had the reader try again for ever.
+func TestACutWithinAFrameEndsTheAttempt(t *testing.T) {
+	const opens, endless = "\x80\x03\x00\x02\x00\x00\x00\x04\x00\x00\x00", "\x00\xff\xff\xff"
+	for name, frames := range map[string]string{
+		"of data":           opens + "\x03\x00\x00\x00\x03" + endless,
+		"of data, begun":    opens + "\x03\x00\x00\x00\x03" + endless + "HTTP/1.1 2",
+		"of the error":      opens + "\x01\x00\x00\x00\x01" + endless + "dial",
+		"of nobody's":       opens + "\x03\x00\x00\x00\x09" + endless + "x",
+		"of control":        "\x80\x03\x00\x02\x00\x00\x00\xff\x00\x00\x00\x03",
+		"before its length": opens + "\x03\x00\x00\x00\x03\x00",
+	} {
+		for _, webSocket := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/%t", name, webSocket), func(t *testing.T) {
+				sent, first := frames, ProtocolSPDY
+				if webSocket {
+					sent, first = webSocketFrame(frames), ProtocolWebSocket
+				}
+				result := askInMemory(t, (*Client).PortForward, first, func(r *http.Request) []byte {
+					return append([]byte(upgradeAnswer(r, portforward.WebsocketsSPDYTunnelingPortForwardV1, portforward.PortForwardV1Name)), sent...)
+				})
+				if result.Outcome != OutcomeUnknown && result.Outcome != OutcomeError && result.Outcome != OutcomeRefused {
+					t.Errorf("got %+v", result)
+				}
+				checkOwnWords(t, result)
+			})
+		}
+	}
+}
 
 // FuzzPortForward has a peer that upgrades and then sends anything.
 func FuzzPortForward(f *testing.F) {

@@ -219,7 +219,7 @@ func (s *streams) control(version uint16, kind spdy.ControlFrameType, flags spdy
 func (s *streams) stream(id spdy.StreamId) io.Reader {
 	return readerFunc(func(p []byte) (int, error) {
 		for {
-			if s.current == id && s.left > 0 {
+			if s.current == id && s.left > 0 && s.err == nil {
 				n, err := s.r.Read(p[:min(int64(len(p)), s.left)])
 				s.left -= int64(n)
 				if err == nil && s.left == 0 {

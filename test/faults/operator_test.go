@@ -124,10 +124,10 @@ func (p *process) running(t *testing.T) {
 	}
 }
 
-// waitReady waits until the replica is ready, and returns how long that took.
-func (p *process) waitReady(t *testing.T) time.Duration {
+// waitReady waits until the replica is ready.
+func (p *process) waitReady(t *testing.T) {
 	t.Helper()
-	return eventually(t, soon, "the operator to be ready", func() error {
+	eventually(t, soon, "the operator to be ready", func() error {
 		p.running(t)
 		return p.ready(t.Context())
 	})

@@ -126,9 +126,9 @@ func (w *work) awaitAppsEnded(t *testing.T) {
 }
 
 // awaitReaped waits until every pod has succeeded, which none does before its proxy exits.
-func (w *work) awaitReaped(t *testing.T, bound time.Duration) time.Duration {
+func (w *work) awaitReaped(t *testing.T, bound time.Duration) {
 	t.Helper()
-	return w.await(t, bound, "every pod to be reaped", func(p progress) int { return p.succeeded })
+	w.await(t, bound, "every pod to be reaped", func(p progress) int { return p.succeeded })
 }
 
 // awaitComplete waits until every Job is Complete with each of its pods.

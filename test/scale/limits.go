@@ -55,7 +55,7 @@ type judged struct {
 func (f figure) text() string { return format(f.Value, f.Unit) }
 
 func format(value float64, unit string) string {
-	text := ""
+	var text string
 	switch unit {
 	case "", "pods":
 		text = fmt.Sprintf("%.0f", value)

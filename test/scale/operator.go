@@ -62,17 +62,16 @@ func shippedSettings() (args, env []string, err error) {
 		if err := yaml.Unmarshal([]byte(document), &d); err != nil {
 			return nil, nil, err
 		}
-		if d.Kind != "Deployment" {
+		if d.Kind != "Deployment" || len(d.Spec.Template.Spec.Containers) == 0 {
 			continue
 		}
-		for _, c := range d.Spec.Template.Spec.Containers {
-			for _, e := range c.Env {
-				if e.ValueFrom == nil {
-					env = append(env, e.Name+"="+e.Value)
-				}
+		c := d.Spec.Template.Spec.Containers[0]
+		for _, e := range c.Env {
+			if e.ValueFrom == nil {
+				env = append(env, e.Name+"="+e.Value)
 			}
-			return c.Args, env, nil
 		}
+		return c.Args, env, nil
 	}
 	return nil, nil, fmt.Errorf("%s holds no Deployment", deploymentFile)
 }

@@ -40,7 +40,7 @@ func (r *report) text() string {
 		if j.Want != "" {
 			want = " (" + j.Want + ")"
 		}
-		fmt.Fprintf(&b, "  %s %14s%s  %s\n", mark, j.figure.text(), want, j.What)
+		fmt.Fprintf(&b, "  %s %14s%s  %s\n", mark, j.text(), want, j.What)
 	}
 	return b.String()
 }
@@ -50,7 +50,7 @@ func (r *report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n| | | limit |\n|---|---|---|\n", r.About)
 	for _, j := range r.Judged {
-		value := j.figure.text()
+		value := j.text()
 		switch {
 		case j.Want == "":
 		case j.Met:
