@@ -89,7 +89,7 @@ vulncheck: bin/govulncheck bin/indexdb ## Look for known vulnerabilities in what
 
 .PHONY: verify
 verify: generate manifests lint lint-manifests bin/kustomize ## Generate and lint everything; fail if a committed file is not what it should be.
-	go mod tidy -diff
+	for module in . $(TEST_MODULES); do (cd $$module && go mod tidy -diff); done
 	for dir in default network-policy samples; do bin/kustomize build config/$$dir >/dev/null; done
 	git --no-pager diff --exit-code -- $(GENERATED) || { echo "verify: commit the generated files above" >&2; exit 1; }
 	untracked=$$(git ls-files --others --exclude-standard -- $(GENERATED)); \
@@ -102,7 +102,8 @@ controlplane: ## Build kube-apiserver, kube-controller-manager, kube-scheduler a
 .PHONY: test
 test: controlplane ## Run every test that needs no root, against that API server.
 	@assets=$$(test/controlplane/build.sh) && \
-		JOBMESH_ASSETS="$$assets" KUBEBUILDER_ASSETS="$$assets" go test $(TEST_ARGS) ./...
+		JOBMESH_ASSETS="$$assets" KUBEBUILDER_ASSETS="$$assets" go test $(TEST_ARGS) ./... && \
+		JOBMESH_ASSETS="$$assets" go test -C test/faults -short $(TEST_ARGS) .
 
 # How long fuzz runs each target, the targets it runs at once, and the names it takes, such as FUZZ="Decide|Text".
 FUZZTIME ?= 10m

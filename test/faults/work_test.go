@@ -96,9 +96,9 @@ func (w *work) progress(ctx context.Context) (p progress, err error) {
 }
 
 // await waits until so many of the pods as count says are all of them.
-func (w *work) await(t *testing.T, bound time.Duration, what string, count func(progress) int) time.Duration {
+func (w *work) await(t *testing.T, bound time.Duration, what string, count func(progress) int) {
 	t.Helper()
-	return eventually(t, bound, what, func() error {
+	eventually(t, bound, what, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		p, err := w.progress(ctx)
