@@ -47,9 +47,9 @@ type size struct {
 
 var fullSize = size{Pods: 10_000, Nodes: 50, Churn: 30 * time.Minute, ChurnRate: 5}
 
-func (s size) bare() int            { return max(3*s.Pods/10, 100) }
+func (s size) bare() int            { return max(s.Pods/10, 100) }
 func (s size) late() int            { return max(s.Pods/50, 20) }
-func (s size) healthy() int         { return s.Pods / 5 }
+func (s size) healthy() int         { return s.Pods / 10 }
 func (s size) hung() int            { return s.Pods / 20 }
 func (s size) deploymentPods() int  { return 3 * s.Pods }
 func (s size) finishedJobPods() int { return 2 * s.Pods }
@@ -84,7 +84,7 @@ func readFlags(args []string) (options, error) {
 	flags.Float64Var(&o.size.ChurnRate, "churn-rate", fullSize.ChurnRate, "how many Jobs come and go in a second")
 	flags.StringVar(&o.operator, "operator", "bin/manager", "the operator's binary")
 	flags.BoolVar(&o.profile, "profile", false, "write processor profiles of the operator and the API server among the logs")
-	flags.StringVar(&o.docs, "docs", "docs/reliability.md", "the document to write the figures to; runs of another size than the full one write nothing")
+	flags.StringVar(&o.docs, "docs", "", "the document to write the figures to, or none; without it a run of the full size writes docs/reliability.md")
 	flags.StringVar(&o.logs, "logs", os.Getenv("ARTIFACTS"), "a folder that keeps all logs; without it they are kept, and their folder is printed, after a failure")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -94,6 +94,12 @@ func readFlags(args []string) (options, error) {
 		if !slices.Contains(names, name) {
 			return o, fmt.Errorf("no scenario %q, there are: %s", name, strings.Join(names, ", "))
 		}
+	}
+	switch {
+	case o.docs == "none":
+		o.docs = ""
+	case o.docs == "" && o.size == fullSize:
+		o.docs = "docs/reliability.md"
 	}
 	if o.size.Nodes < 2 || o.size.Pods < 100 {
 		return o, errors.New("it takes at least 2 nodes and 100 pods")
@@ -141,7 +147,7 @@ func run(ctx context.Context, o options) error {
 		fmt.Print(r.text())
 		all = append(all, r)
 		failed = append(failed, r.missed())
-		if o.size == fullSize && o.docs != "" {
+		if o.docs != "" {
 			failed = append(failed, r.writeTo(o.docs))
 		}
 	}

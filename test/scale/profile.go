@@ -9,8 +9,10 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // profiled profiles the API server and, where it runs, the operator for some seconds from now on. The returned function waits for the end.
@@ -28,6 +30,8 @@ func (r *rig) profiled(ctx context.Context, name string) (wait func()) {
 			r.say("no profile of the %s: %v", of, err)
 		}
 	}
+	over, end := context.WithCancel(ctx)
+	all.Go(func() { r.tellRequests(over) })
 	all.Go(func() {
 		profile, err := r.clients.RESTClient().Get().AbsPath("/debug/pprof/profile").Param("seconds", seconds).DoRaw(ctx)
 		write("apiserver", profile, err)
@@ -39,7 +43,46 @@ func (r *rig) profiled(ctx context.Context, name string) (wait func()) {
 			write("operator", []byte(profile), err)
 		})
 	}
-	return all.Wait
+	return func() { end(); all.Wait() }
+}
+
+// tellRequests says every few seconds what the API server was asked, and how much processor time it has used.
+func (r *rig) tellRequests(ctx context.Context) {
+	before := map[string]float64{}
+	for sleep(ctx, 5*time.Second) == nil {
+		text, err := r.clients.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+		if err != nil {
+			return
+		}
+		now, changes := map[string]float64{}, map[string]float64{}
+		for line := range strings.Lines(string(text)) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), "} ")
+			if number, ok := strings.CutPrefix(line, "process_cpu_seconds_total "); ok {
+				name, value = "processor", strings.TrimSpace(number)
+			} else if !strings.HasPrefix(name, "apiserver_request_total{") {
+				continue
+			} else {
+				name = strings.Join([]string{label(name, "verb"), label(name, "resource"), label(name, "subresource"), label(name, "code")}, " ")
+			}
+			number, _ := strconv.ParseFloat(value, 64)
+			now[name] += number
+		}
+		for name, value := range now {
+			if changed := value - before[name]; changed > 0 {
+				changes[name] = changed
+			}
+		}
+		if len(before) > 0 {
+			r.say("API server, 5 s: %v", changes)
+		}
+		before = now
+	}
+}
+
+func label(series, name string) string {
+	_, rest, _ := strings.Cut(series, name+"=\"")
+	value, _, _ := strings.Cut(rest, "\"")
+	return value
 }
 
 // keepGoroutines writes what the goroutines do at the worst sample so far, where profiles are wanted.

@@ -14,8 +14,9 @@ import (
 
 const stormAbout = `Jobs whose pods all run, one Job on each node, made by the real Job controller. Within 10 s every app ends. Before and after it, with
 the operator stopped, a bare loop meets a smaller storm of the same density on the same set-up: it has the operator's own client, caps and rights, and the
-nodes tell it which pod is stuck as soon as the API server knows, so that it watches, decides, reads and records nothing. The operator makes one live read
-for each quit in addition, and writes an event. On two cores both wait for the API server, which takes the nodes' status writes at the same time.`
+nodes tell it which pod is stuck as soon as the API server knows, so that it watches, decides, reads and records nothing. For each quit
+the operator makes a live read in addition, and another one to see how the pod ended. Both wait for the API server, which has the nodes' status writes to
+take at the same time and shares two cores with everything else.`
 
 // stormSpread is the time within which all apps of a storm end: 10 s for 10,000.
 func stormSpread(pods int) time.Duration { return time.Duration(pods) * time.Millisecond }

@@ -79,7 +79,9 @@ func (r *rig) launch(ctx context.Context, name string, pods int, nodes []string)
 		up := w.count(func(p pod) bool { return p.Phase == corev1.PodRunning && p.Reported })
 		return up == pods, fmt.Errorf("%d of %d do", up, pods)
 	})
-	r.say("%d pods run (%s)", pods, w.name)
+	if err == nil {
+		r.say("%d pods run (%s)", pods, w.name)
+	}
 	return w, err
 }
 
@@ -127,7 +129,9 @@ func (w *wave) awaitStuck(ctx context.Context) error {
 		n := w.count(func(p pod) bool { return !p.AppsReportedAt.IsZero() && p.Reported })
 		return n == w.pods, fmt.Errorf("%d of %d are", n, w.pods)
 	})
-	w.rig.say("%d pods are stuck, and the API server knows (%s)", w.pods, w.name)
+	if err == nil {
+		w.rig.say("%d pods are stuck, and the API server knows (%s)", w.pods, w.name)
+	}
 	return err
 }
 
@@ -142,7 +146,9 @@ func (w *wave) awaitReaped(ctx context.Context) (last time.Time, err error) {
 			last = p.ProxyExitedAt
 		}
 	}
-	w.rig.say("%d proxies have exited (%s)", w.pods, w.name)
+	if err == nil {
+		w.rig.say("%d proxies have exited (%s)", w.pods, w.name)
+	}
 	return last, err
 }
 
