@@ -18,33 +18,43 @@ import (
 	"github.com/jobmesh/jobmesh/internal/quit"
 )
 
-// bareStorm is a storm of so many pods without the operator. It returns the steady rate of the proxies' exits.
-func (r *rig) bareStorm(ctx context.Context, s size) (float64, error) {
+// rates are how many pods a second there were in the steady middle: by the proxies' exits, and by the pods' ends as the API server knows
+// them. The first alone would favour who asks many proxies and lets the nodes' reports queue up.
+type rates struct{ exits, ends float64 }
+
+func (w *wave) rates(from time.Time) rates {
+	return rates{steadyRate(w.exits(), from), steadyRate(w.finishes(), from)}
+}
+
+// bareStorm is a storm of so many pods without the operator.
+func (r *rig) bareStorm(ctx context.Context, s size) (rates, error) {
 	w, err := r.launch(ctx, "bare", s.bare(), r.nodes(s, 0))
 	if err != nil {
-		return 0, err
+		return rates{}, err
 	}
 	if err := sleep(ctx, settle); err != nil {
-		return 0, err
+		return rates{}, err
 	}
 	r.oracle.Store(w)
 	defer r.oracle.Store(nil)
 	began, err := w.open(stormSpread(w.pods))
 	if err != nil {
-		return 0, err
+		return rates{}, err
 	}
 	defer r.profiled(ctx, w.name)()
 	if err := r.quitAll(ctx, w); err != nil {
-		return 0, err
+		return rates{}, err
 	}
 	last, err := w.awaitReaped(ctx)
 	if err != nil {
-		return 0, err
+		return rates{}, err
 	}
-	rate := steadyRate(w.exits(), began)
-	r.say("the bare loop: %.1f pods/s (%d pods in %.1f s)", rate, w.pods, last.Sub(began).Seconds())
-	_, err = w.awaitComplete(ctx)
-	return rate, err
+	if _, err := w.awaitComplete(ctx); err != nil {
+		return rates{}, err
+	}
+	reached := w.rates(began)
+	r.say("the bare loop: %.1f exits/s, %.1f ends/s (%d pods, last exit after %.1f s)", reached.exits, reached.ends, w.pods, last.Sub(began).Seconds())
+	return reached, nil
 }
 
 // quitAll asks each proxy of a wave as soon as it is stuck, within the operator's caps.

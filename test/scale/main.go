@@ -47,7 +47,7 @@ type size struct {
 
 var fullSize = size{Pods: 10_000, Nodes: 50, Churn: 30 * time.Minute, ChurnRate: 5}
 
-func (s size) bare() int            { return max(s.Pods/10, 100) }
+func (s size) bare() int            { return min(s.Pods, max(s.Pods/10, 1000)) }
 func (s size) late() int            { return max(s.Pods/50, 20) }
 func (s size) healthy() int         { return s.Pods / 10 }
 func (s size) hung() int            { return s.Pods / 20 }

@@ -180,6 +180,14 @@ func (w *wave) exits() (moments []time.Time) {
 	return moments
 }
 
+// finishes are when the API server knew of the pods' ends.
+func (w *wave) finishes() (moments []time.Time) {
+	for _, p := range w.all() {
+		moments = append(moments, p.FinishedAt)
+	}
+	return moments
+}
+
 // waits are the times from an app's end to the quit, and from the report of the end to the quit, in seconds, sorted.
 func waits(pods []pod) (fromEnd, fromReport []float64) {
 	pods = slices.DeleteFunc(slices.Clone(pods), func(p pod) bool { return p.FirstQuitAt.IsZero() })
