@@ -67,10 +67,11 @@ type PodState struct {
 	AppsReportedAt time.Time // the API server took the status that says so
 	FirstQuitAt    time.Time // the first of Quits arrived
 	ProxyExitedAt  time.Time
+	FinishedAt     time.Time // the API server took the status with the final phase
 }
 
 // times are moments in a pod's life that its containers do not remember.
-type times struct{ appsReported, firstQuit time.Time }
+type times struct{ appsReported, firstQuit, finished time.Time }
 
 // noteReport remembers what the API server took.
 func (p *pod) noteReport(changes int, phase corev1.PodPhase, appsFinished bool) {
@@ -79,6 +80,9 @@ func (p *pod) noteReport(changes int, phase corev1.PodPhase, appsFinished bool) 
 	first := appsFinished && p.times.appsReported.IsZero()
 	if first {
 		p.times.appsReported = time.Now()
+	}
+	if (phase == corev1.PodSucceeded || phase == corev1.PodFailed) && p.times.finished.IsZero() {
+		p.times.finished = time.Now()
 	}
 	p.mu.Unlock()
 	if ended := p.fleet.options.Ended; first && ended != nil {
@@ -114,7 +118,7 @@ func (p *pod) view() PodState {
 	s := PodState{
 		IP: p.ip, StatusPort: p.statusPort, Quits: p.quits, QuitsPremature: p.premature,
 		Phase: p.reportedPhase, Reported: p.reported == p.changes,
-		AppsReportedAt: p.times.appsReported, FirstQuitAt: p.times.firstQuit,
+		AppsReportedAt: p.times.appsReported, FirstQuitAt: p.times.firstQuit, FinishedAt: p.times.finished,
 	}
 	if last, done := p.appsFinished(); done {
 		s.AppsFinishedAt = last

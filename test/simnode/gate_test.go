@@ -40,8 +40,8 @@ func TestGateHoldsContainersUntilItOpens(t *testing.T) {
 	waitJob(t, job, batchv1.JobComplete)
 	s := view(t, pod)
 	if s.AppsFinishedAt.IsZero() || !s.AppsReportedAt.After(s.AppsFinishedAt) || !s.FirstQuitAt.After(s.AppsReportedAt) ||
-		!s.ProxyExited || !s.ProxyExitedAt.After(s.FirstQuitAt) {
-		t.Errorf("want the app's end, its report, the quit and the proxy's end in this order, got %+v", s)
+		!s.ProxyExited || !s.ProxyExitedAt.After(s.FirstQuitAt) || !s.FinishedAt.After(s.ProxyExitedAt) {
+		t.Errorf("want the app's end, its report, the quit, the proxy's end and the Pod's in this order, got %+v", s)
 	}
 	if s.Phase != corev1.PodSucceeded || s.QuitsPremature != 0 {
 		t.Errorf("want Succeeded and no premature quit, got %+v", s)
