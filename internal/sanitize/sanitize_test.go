@@ -50,7 +50,7 @@ func FuzzJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		text, err := json.MarshalIndent(map[string]string{s: s}, "", "  ")
 		if err != nil {
-			t.Skip()
+			t.Fatal(err) // a map of strings always marshals
 		}
 		safe := JSON(text)
 		for _, r := range string(safe) {

@@ -39,11 +39,11 @@ func TestRetriesUnderNever(t *testing.T) {
 // Under OnFailure the kubelet starts a failed app again in the same pod, and needs its proxy there.
 func TestRetriesUnderOnFailure(t *testing.T) {
 	t.Parallel()
-	const failTwice = `n=$(cat /work/n || echo 0); echo $((n+1)) > /work/n; sleep 1; [ $n -ge 2 ]`
+	const failTwice = `n=$(cat /scratch/n || echo 0); echo $((n+1)) > /scratch/n; sleep 1; [ $n -ge 2 ]`
 	scratch := func(j *batchv1.Job) {
 		spec := &j.Spec.Template.Spec
-		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: "work", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
-		spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "work", MountPath: "/work"}}
+		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+		spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "scratch", MountPath: "/scratch"}}
 	}
 	got := begin(t, enforce()).endsAsWithoutMesh(job(failTwice, onFailure(4), scratch), 2*patience)
 	if got.Condition != batchv1.JobComplete || len(got.Pods) != 1 || got.Pods[0].Apps[0].Restarts != 2 {
